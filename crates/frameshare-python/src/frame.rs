@@ -29,7 +29,7 @@ use frameshare::{
     video::{self, PlaneLayout, VideoError, VideoFormat},
 };
 use pyo3::{
-    exceptions::{PyIndexError, PyTypeError},
+    exceptions::{PyBufferError, PyIndexError, PyTypeError},
     ffi,
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyTuple},
@@ -37,7 +37,7 @@ use pyo3::{
 use std::{
     ffi::c_int,
     fmt::Debug,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
 };
 
 /// A frame that this process holds. Its memory returns to the exporter when the frame and all
@@ -308,6 +308,26 @@ impl Frame {
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: Python's contract: `view` was filled by `__getbuffer__`, and is released once.
         unsafe { buffer::release(view) }
+    }
+
+    /// Returns a copy of all bytes of a frame in host memory, of whatever media.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let lease = self.holder.lease()?;
+        let Some(frame) = lease.memory().leased().filter(|frame| !frame.is_on_gpu()) else {
+            return Err(PyBufferError::new_err(
+                "only frames of the exporter in host memory have bytes: open the stream with device=\"cpu\"",
+            ));
+        };
+        PyBytes::new_with(py, frame.len(), |target| {
+            match frame.slice() {
+                Some(bytes) => target.copy_from_slice(bytes),
+                None => {
+                    let bytes = target.iter_mut().zip(frame.bytes());
+                    bytes.for_each(|(target, byte)| *target = byte.load(Ordering::Relaxed));
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Releases the frame, before it is garbage. Later use raises `ReleasedError`.

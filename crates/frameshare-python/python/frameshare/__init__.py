@@ -35,6 +35,7 @@ from ._frameshare import (
     watch_streams,
 )
 from ._many import Cameras, open_many
+from ._results import Key, Matcher, ResultExporter, ResultStream, create_results, open_results
 
 __all__ = [
     "Cameras",
@@ -45,10 +46,14 @@ __all__ = [
     "Frame",
     "HeldError",
     "InterruptedError",
+    "Key",
+    "Matcher",
     "NotFoundError",
     "PermissionDeniedError",
     "Plane",
     "ReleasedError",
+    "ResultExporter",
+    "ResultStream",
     "Slot",
     "SlotPlane",
     "Stats",
@@ -59,9 +64,11 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "create",
+    "create_results",
     "events",
     "open",
     "open_many",
+    "open_results",
     "streams",
     "watch_streams",
 ]

@@ -28,7 +28,7 @@ use pyo3::{
     exceptions::{PyAttributeError, PyBufferError, PyIndexError, PyValueError},
     ffi,
     prelude::*,
-    types::{PyDict, PyTuple},
+    types::{PyDict, PyList, PyTuple},
 };
 use std::{
     ffi::{CStr, c_int, c_void},
@@ -189,11 +189,20 @@ impl Slot {
     }
 
     /// Sets the presentation time.
+    #[setter]
     fn set_pts(&self, pts: Option<u64>) {
         self.lock().times.pts = pts;
     }
 
+    /// Metas of the frame: names, each with a dictionary of values.
+    #[getter]
+    fn metas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let metadata = self.lock().times.metadata.clone();
+        metas::to_python(py, &metadata)
+    }
+
     /// Sets the metas: names with dictionaries of values.
+    #[setter]
     fn set_metas(&self, metas: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let metadata = metas::to_metadata(metas)?;
         self.lock().times.metadata = metadata;

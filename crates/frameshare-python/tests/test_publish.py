@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+
+"""Publishing: arrays, slots written in place, metas, and the text of each error."""
+
+import array
+import ctypes
+import fractions
+import os
+import pickle
+import signal
+import threading
+import time
+
+import frameshare
+import numpy
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("FRAMESHARE_PATH", raising=False)
+
+
+def created(format="RGB", width=640, height=480, **options):
+    return frameshare.create("cam0", format=format, width=width, height=height, **options)
+
+
+def opened(**options):
+    return frameshare.open("cam0", **{"policy": "lossless", "timeout": 10, **options})
+
+
+def image(*shape, dtype="uint8"):
+    return numpy.random.default_rng(7).integers(0, 255, shape, dtype=dtype)
+
+
+def planes_of(frame):
+    return [numpy.array(plane) for plane in frame.planes]
+
+
+@pytest.mark.parametrize(
+    ("format", "shape", "dtype"),
+    [
+        ("RGB", (480, 640, 3), "uint8"),
+        ("RGBA", (480, 640, 4), "uint8"),
+        ("BGR", (480, 640, 3), "uint8"),
+        ("GRAY8", (480, 640), "uint8"),
+        ("GRAY16_LE", (480, 640), "uint16"),
+        ("YUY2", (480, 640, 2), "uint8"),
+    ],
+)
+def test_packed_array_arrives_unchanged(format, shape, dtype):
+    data = image(*shape, dtype=dtype)
+    with created(format) as exporter, opened() as stream:
+        assert exporter.publish(data) == 1
+        frame = stream.next(10)
+        assert (frame.format, frame.width, frame.height, frame.device) == (format, 640, 480, "cpu")
+        assert numpy.array_equal(planes_of(frame)[0], data)
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 480), (642, 482)])
+@pytest.mark.parametrize("format", ["NV12", "I420", "P010_10LE", "Y444", "NV16"])
+def test_planes_arrive_from_one_array_and_from_several(format, width, height):
+    dtype = "uint16" if format == "P010_10LE" else "uint8"
+    with created(format, width, height) as exporter, opened() as stream:
+        with exporter.acquire() as slot:
+            shapes = [plane.shape for plane in slot.planes]
+        stream.next(10)
+        planes = [image(*shape, dtype=dtype) for shape in shapes]
+        flat = numpy.concatenate([plane.ravel() for plane in planes])
+        for data in (planes, tuple(planes), flat, flat.reshape(-1, width)):
+            exporter.publish(data)
+            found = planes_of(stream.next(10))
+            assert all(numpy.array_equal(*pair) for pair in zip(found, planes, strict=True))
+
+
+def test_rows_with_padding_and_in_reverse_arrive():
+    data = image(480, 700, 3)
+    with created() as exporter, opened() as stream:
+        for view in (data[:, :640], data[::-1, :640], image(960, 640, 3)[::2]):
+            exporter.publish(view)
+            assert numpy.array_equal(planes_of(stream.next(10))[0], view)
+    whole = image(720, 700)[:, :640]
+    with created("NV12") as exporter, opened() as stream:
+        exporter.publish(whole)
+        luma, chroma = planes_of(stream.next(10))
+        assert numpy.array_equal(luma, whole[:480])
+        assert numpy.array_equal(chroma.reshape(240, 640), whole[480:])
+
+
+def test_buffers_and_read_only_arrays_arrive():
+    data = image(480, 640)
+    frozen = data.copy()
+    frozen.flags.writeable = False
+    with created("GRAY8") as exporter, opened() as stream:
+        for source in (data.tobytes(), bytearray(data), memoryview(data), array.array("B", data.tobytes()), frozen):
+            exporter.publish(source)
+            assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+
+
+class OnlyDlpack:
+    """An array of a library that has DLPack alone, in an early or a later version."""
+
+    def __init__(self, data, is_versioned):
+        self.data, self.is_versioned = data, is_versioned
+
+    def __dlpack_device__(self):
+        return self.data.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        if "max_version" in options and not self.is_versioned:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        return self.data.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("is_versioned", [True, False])
+def test_dlpack_arrives(is_versioned):
+    data = image(480, 640, 3)
+    with created() as exporter, opened() as stream:
+        exporter.publish(OnlyDlpack(data, is_versioned))
+        assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+
+
+def test_frame_of_another_stream_is_published_again():
+    data = image(480, 640, 3)
+    with created() as exporter, opened() as stream:
+        with frameshare.create("again", format="RGB", width=640, height=480) as other:
+            with frameshare.open("again", policy="lossless") as reader:
+                exporter.publish(data)
+                with stream.next(10) as frame:
+                    other.publish(frame.planes)
+                assert numpy.array_equal(planes_of(reader.next(10))[0], data)
+
+
+def test_times_and_duration_arrive():
+    with created("GRAY8", rate=25) as exporter, opened() as stream:
+        data = image(480, 640)
+        before = time.monotonic_ns()
+        exporter.publish(data)
+        frame = stream.next(10)
+        assert before <= frame.pts <= time.monotonic_ns()
+        assert frame.duration == 40_000_000
+        exporter.publish(data, 5, duration=7)
+        frame = stream.next(10)
+        assert (frame.pts, frame.duration) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("rate", "duration"),
+    [
+        (30, 33_333_333),
+        (29.97, 33_366_666),
+        (12.5, 80_000_000),
+        ((30000, 1001), 33_366_666),
+        ("25/2", 80_000_000),
+        (fractions.Fraction(50), 20_000_000),
+        (None, None),
+    ],
+)
+def test_rate_takes_numbers_fractions_and_pairs(rate, duration):
+    with created("GRAY8", rate=rate) as exporter, opened() as stream:
+        exporter.publish(image(480, 640))
+        assert stream.next(10).duration == duration
+
+
+METAS = [
+    ("detector", {"model": "v3", "score": 0.5, "count": 2, "large": 1 << 40, "seen": True, "raw": b"\0\1"}),
+    ("detector", {"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "extra": {"deep": {"none": None}}}),
+    (
+        "GstVideoRegionOfInterestMeta",
+        {"type": "face", "id": 3, "parent": 0, "x": 1, "y": 2, "width": 3, "height": 4, "params": {"p": {"a": 1}}},
+    ),
+]
+
+
+def test_metas_arrive():
+    with created("GRAY8") as exporter, opened() as stream:
+        data = image(480, 640)
+        exporter.publish(data, metas=METAS)
+        assert stream.next(10).metas == METAS
+        exporter.publish(data, metas=dict(METAS[:1]))
+        assert stream.next(10).metas == METAS[:1]
+        exporter.publish(data)
+        assert stream.next(10).metas == []
+        with exporter.acquire(metas=METAS[2:]):
+            pass
+        assert stream.next(10).metas == METAS[2:]
+        with exporter.acquire() as slot:
+            slot.metas = {"late": {"x": 1}}
+            slot.pts = 9
+        frame = stream.next(10)
+        assert (frame.metas, frame.pts) == ([("late", {"x": 1})], 9)
+
+
+@pytest.mark.parametrize(
+    ("metas", "error", "text"),
+    [
+        (5, TypeError, "'int' object is not iterable"),
+        ([("a",)], TypeError, "a meta is ('a',), but must be a name and a dictionary of values"),
+        ({"a": 1}, TypeError, "a meta is ('a', 1), but must be a name and a dictionary of values"),
+        ({"a": {"x": object}}, TypeError, "a value of a meta is a type, but must be None, a bool, int, float, str, bytes"),
+        ({"1st": {}}, ValueError, "a meta has an invalid name of a structure"),
+        ({"a": {"": 1}}, ValueError, "a meta has an invalid name of a field"),
+        ({"a": {"x": 1 << 64}}, ValueError, "18446744073709551616 has more than 64 bits"),
+        ({"GstVideoCropMeta": {"x": 1}}, ValueError, "a GstVideoCropMeta needs y: a number of pixels"),
+        ({"GstVideoRegionOfInterestMeta": {}}, ValueError, 'needs type: a name such as "face"'),
+    ],
+)
+def test_invalid_metas_are_refused(metas, error, text):
+    with created("GRAY8") as exporter, pytest.raises(error) as raised:
+        exporter.publish(image(480, 640), metas=metas)
+    assert text in str(raised.value)
+
+
+def test_deep_metas_are_refused():
+    deep = {}
+    for _ in range(40):
+        deep = {"x": deep}
+    with created("GRAY8") as exporter, pytest.raises(ValueError, match="nest more than 16 deep"):
+        exporter.publish(image(480, 640), metas={"a": deep})
+
+
+RGB = "frames of RGB 640x480 are uint8 (480, 640, 3)"
+NV12 = "frames of NV12 640x480 are uint8 (720, 640), or a list of (480, 640), (240, 320, 2)"
+I420 = "frames of I420 642x480 are uint8 (720, 642), or a list of (480, 642), (240, 321), (240, 321)"
+
+
+@pytest.mark.parametrize(
+    ("format", "data", "error", "text"),
+    [
+        ("RGB", image(480, 640, 3).astype("float32"), ValueError, f"cannot publish float32 (480, 640, 3): {RGB}"),
+        ("RGB", image(480, 640, 3).astype("int8"), ValueError, f"cannot publish int8 (480, 640, 3): {RGB}"),
+        ("RGB", image(480, 640, 3).astype("bool"), ValueError, f"cannot publish bool8 (480, 640, 3): {RGB}"),
+        ("RGB", image(3, 480, 640), ValueError, f"cannot publish uint8 (3, 480, 640): {RGB}"),
+        ("RGB", image(480, 640), ValueError, f"cannot publish uint8 (480, 640): {RGB}"),
+        ("RGB", b"abc", ValueError, f"cannot publish uint8 (3,): {RGB}"),
+        ("RGB", numpy.uint8(3), ValueError, f"cannot publish uint8 (): {RGB}"),
+        ("RGB", image(3, 480, 640).transpose(1, 2, 0), ValueError, "strides of (640, 1, 307200) bytes: the elements"),
+        ("RGB", image(480, 1280, 3)[:, ::2], ValueError, "with strides of (3840, 6, 1) bytes: the elements of a row"),
+        ("RGB", image(480, 640, 6)[..., ::2], ValueError, "have to lie one after the other"),
+        ("NV12", image(480, 640), ValueError, f"cannot publish uint8 (480, 640): {NV12}"),
+        ("NV12", [image(480, 640)], ValueError, f"cannot publish 1 planes: {NV12}"),
+        ("NV12", [image(480, 640), image(240, 640, 2)], ValueError, f"cannot publish uint8 (240, 640, 2): {NV12}"),
+        ("I420", image(480, 642), ValueError, f"cannot publish uint8 (480, 642): {I420}"),
+        ("I420", image(720, 700)[:, :642], ValueError, "all planes of I420 in one array have to lie one after the other"),
+        ("GRAY16_LE", image(480, 640), ValueError, "are uint16 (480, 640)"),
+        ("GRAY16_LE", image(480, 640, dtype="uint16").astype(">u2"), ValueError, "uint16 of the other byte order"),
+        ("RGB", 3, TypeError, "cannot publish a int: expected a NumPy array, a buffer, or an array or tensor with DLPack"),
+        ("RGB", None, TypeError, "cannot publish a NoneType: expected"),
+        ("RGB", "text", TypeError, "cannot publish a str: expected"),
+    ],
+)
+def test_invalid_array_is_refused_with_the_expected_one(format, data, error, text):
+    with created(format, width=642 if format == "I420" else 640) as exporter, opened() as stream:
+        with pytest.raises(error) as raised:
+            exporter.publish(data)
+        assert text in str(raised.value)
+        # Nothing was published, and the exporter goes on.
+        with exporter.acquire():
+            pass
+        assert stream.next(10).sequence == 1
+
+
+class OnGpu:
+    __cuda_array_interface__ = {
+        "version": 3,
+        "shape": (480, 640, 3),
+        "strides": None,
+        "typestr": "|u1",
+        "data": (4096, False),
+    }
+
+
+def test_array_of_a_gpu_is_refused_on_the_host():
+    with created() as exporter, pytest.raises(ValueError) as raised:
+        exporter.publish(OnGpu())
+    assert "on a GPU: frames of cam0 are in host memory; copy it there (tensor.cpu(), cupy.asnumpy)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"format": "XYZ"}, frameshare.UnsupportedError, "XYZ"),
+        ({"width": 0}, ValueError, "the size is 0x480, but must not be 0"),
+        ({"rate": "fast"}, ValueError, "rate is fast, but must be frames per second"),
+        ({"rate": []}, TypeError, "rate is [], but must be frames per second"),
+        ({"rate": -1}, ValueError, "rate is -1, but must be frames per second"),
+        ({"colorimetry": "bt13"}, ValueError, 'invalid colorimetry "bt13" for RGB: expected a name of GStreamer'),
+        ({"memory": "disk"}, ValueError, 'invalid memory "disk": expected "vmm", "pool" or "legacy"'),
+        ({"memory": "vmm"}, ValueError, 'memory "vmm" is GPU memory: name a GPU, such as device=0'),
+        ({"slow_readers": "kill"}, ValueError, 'invalid slow_readers "kill": expected "wait", "queue" or "disconnect"'),
+        ({"reader_timeout": -1.0}, ValueError, "reader_timeout is -1, but must be a number of seconds"),
+        ({"keep_last": float("nan")}, ValueError, "keep_last is NaN, but must be a number of seconds"),
+        ({"max_slots": 1}, ValueError, "max_slots is 1, but must be 4 to 1024"),
+    ],
+)
+def test_invalid_options_are_refused(options, error, text):
+    with pytest.raises(error) as raised:
+        created(**options)
+    assert text in str(raised.value)
+
+
+def test_colorimetry_arrives():
+    with created("NV12", colorimetry="bt2020") as exporter, opened() as stream:
+        with exporter.acquire():
+            pass
+        assert str(stream.next(10).colorimetry) == "bt2020"
+
+
+def test_name_in_use_is_refused():
+    with created():
+        with pytest.raises(frameshare.Error, match="in use, held by"):
+            created()
+    with created():
+        pass
+
+
+def test_slot_is_written_in_place_by_each_protocol():
+    with created() as exporter, opened() as stream:
+        data = image(480, 640, 3)
+        writers = [
+            lambda plane: numpy.asarray(plane).__setitem__(..., data),
+            lambda plane: numpy.from_dlpack(plane).__setitem__(..., data),
+            lambda plane: memoryview(plane).cast("B").__setitem__(slice(None), data.tobytes()),
+            lambda plane: ctypes.memmove(plane.__array_interface__["data"][0], data.tobytes(), data.nbytes),
+        ]
+        for number, write in enumerate(writers, 1):
+            with exporter.acquire() as slot:
+                assert slot.sequence is None
+                write(slot.plane(0))
+            assert slot.sequence == number
+            assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+
+
+def test_slot_is_discarded_by_an_exception():
+    with created() as exporter, opened() as stream:
+        with pytest.raises(KeyError), exporter.acquire() as slot:
+            raise KeyError
+        with pytest.raises(frameshare.ReleasedError, match="the slot was discarded: acquire another one"):
+            slot.planes
+        with exporter.acquire() as slot:
+            slot.discard()
+        with exporter.acquire() as slot:
+            slot.publish()
+        with pytest.raises(frameshare.ReleasedError, match="the slot was published as frame 1: acquire another one"):
+            slot.plane(0)
+        assert stream.next(10).sequence == 1
+
+
+def test_view_keeps_its_slot_out_of_use():
+    with created(max_slots=24) as exporter, opened() as stream:
+        with exporter.acquire() as slot:
+            view = numpy.asarray(slot.plane(0))
+            view[:] = 1
+        assert planes_of(stream.next(10))[0].max() == 1
+        # A late write reaches no other frame.
+        for value in range(2, 60):
+            with exporter.acquire() as slot:
+                numpy.asarray(slot.plane(0))[:] = value
+                view[:] = 255
+            assert planes_of(stream.next(10))[0].max() == value
+
+
+def test_slot_has_errors_for_other_planes_and_devices():
+    with created("NV12") as exporter, exporter.acquire() as slot:
+        plane = slot.plane(1)
+        assert (plane.width, plane.height, plane.stride, plane.components) == (320, 240, 640, 2)
+        assert (plane.dtype, plane.shape, plane.strides) == ("uint8", (240, 320, 2), (640, 2, 1))
+        with pytest.raises(IndexError, match="plane 2 of a frame of NV12, which has 2"):
+            slot.plane(2)
+        with pytest.raises(AttributeError, match="the slot is in host memory: use DLPack or the buffer protocol"):
+            plane.__cuda_array_interface__
+        with pytest.raises(ValueError, match="stream must be None for host memory"):
+            plane.__dlpack__(stream=1)
+        with pytest.raises(BufferError, match="a copy of it would not be published"):
+            plane.__dlpack__(copy=True)
+        with pytest.raises(TypeError, match="stream is a str, but must be the address of a CUDA stream"):
+            exporter.acquire(stream="default")
+        with pytest.raises(ValueError, match="stream is -5, but must be the address"):
+            exporter.acquire(stream=-5)
+
+
+def test_unconsumed_capsules_are_freed():
+    with created() as exporter, exporter.acquire() as slot:
+        for version in (None, (1, 0)):
+            plane = slot.plane(0)
+            for _ in range(3):
+                plane.__dlpack__(max_version=version)
+
+
+def test_publication_waits_for_lossless_reader_with_the_gil_released():
+    with created("GRAY8") as exporter, opened(max_held=1) as stream:
+        data = image(480, 640)
+        published = 0
+        with pytest.raises(frameshare.TimeoutError, match="readers of cam0 had no room for the frame within 0.05 s"):
+            while True:
+                exporter.publish(data, timeout=0.05)
+                published += 1
+        taken = []
+
+        def read():
+            for _ in range(published + 1):
+                with stream.next(10) as frame:
+                    taken.append(frame.sequence)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        # This wait ends by the other thread, which needs the GIL.
+        assert exporter.publish(data) == published + 1
+        thread.join(10)
+        assert taken == list(range(1, published + 2))
+
+
+def test_signal_ends_a_waiting_publication():
+    class Stopped(Exception):
+        pass
+
+    def stop(*_):
+        raise Stopped
+
+    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        data = image(480, 640)
+        before = signal.signal(signal.SIGUSR1, stop)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+        try:
+            timer.start()
+            with pytest.raises(Stopped):
+                while True:
+                    exporter.publish(data)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGUSR1, before)
+        with stream.next(10) as frame:
+            assert frame.sequence == 1
+
+
+def test_readers_are_counted_and_awaited():
+    with created("GRAY8") as exporter:
+        assert exporter.readers == 0
+        with pytest.raises(frameshare.TimeoutError, match="no reader of cam0 came within 0.01 s"):
+            exporter.wait_for_reader(0.01)
+        with opened() as stream:
+            exporter.wait_for_reader(10)
+            assert exporter.readers == 1
+            exporter.publish(image(480, 640))
+            assert exporter.drain(timeout=0) is False
+            stream.next(10).release()
+            assert exporter.drain(timeout=10) is True
+
+
+def test_closed_exporter_ends_its_stream():
+    exporter = created("GRAY8")
+    with opened(reconnect=False) as stream:
+        exporter.publish(image(480, 640))
+        exporter.close()
+        exporter.close()
+        assert [frame.sequence for frame in stream] == [1]
+        assert exporter.closed
+        uses = (lambda: exporter.publish(image(480, 640)), exporter.acquire, exporter.end, lambda: exporter.readers)
+        for use in uses:
+            with pytest.raises(frameshare.ClosedError, match="the exporter of cam0 was closed by this process"):
+                use()
+
+
+def test_last_frame_is_kept_for_joining_readers():
+    with created("GRAY8", keep_last=0.0) as exporter:
+        exporter.publish(numpy.full((480, 640), 5, "uint8"))
+        with opened() as stream:
+            assert planes_of(stream.next(10))[0].max() == 5
+
+
+def test_exporter_is_not_pickled():
+    with created() as exporter, pytest.raises(TypeError, match="a stream has one exporter, in one process"):
+        pickle.dumps(exporter)
+
+
+def test_many_frames_leak_nothing():
+    def resident():
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    data = image(48, 64)
+    with created("GRAY8", 64, 48) as exporter, opened() as stream:
+
+        def run(frames):
+            for _ in range(frames):
+                exporter.publish(data, metas={"a": {"x": 1}})
+                with exporter.acquire() as slot:
+                    numpy.from_dlpack(slot.plane(0))[0, 0] = 1
+                stream.next(10)
+                stream.next(10)
+
+        run(1000)
+        memory, descriptors = resident(), len(os.listdir("/proc/self/fd"))
+        run(5000)
+        assert resident() - memory < 8 << 20
+        assert len(os.listdir("/proc/self/fd")) == descriptors
