@@ -5,7 +5,6 @@ Frames are GRAY8, and filled with their number modulo 251, on the GPU by CUDA's 
 """
 
 import os
-import select
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ import time
 import frameshare
 from support import Driver
 
-OPTIONS = {"width": 640, "height": 360, "memory": "vmm", "pause_us": 0, "frames": 0, "lossless": 0, "fence": ""}
+OPTIONS = {"width": 640, "height": 360, "memory": "vmm", "pause_us": 0, "frames": -1}
 
 
 def main(name, *arguments):
@@ -22,7 +21,7 @@ def main(name, *arguments):
         key, value = argument.split("=", 1)
         options[key] = type(OPTIONS[key])(value)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.buffer.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=lambda: (os.read(0, 1), ended.set()), daemon=True).start()
     is_host = options["memory"] == "host"
     driver = None if is_host else Driver()
     size = options["width"], options["height"]
