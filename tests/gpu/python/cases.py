@@ -47,15 +47,15 @@ def decoded_frames(library, clip, sink="", decoder=""):
     library = support.LIBRARIES[library]()
     wanted = sums_of(clip)
     path, exporter = decoded(clip, f"{library.name}.sock", sink, decoder)
-    found, addresses, baseline = [], set(), None
+    found, addresses = [], set()
     with exporter, opened(path, policy="lossless", reconnect=False) as stream:
         for frame in stream:
-            # Import without the checksum first: it copies nothing.
-            baseline = library.allocated() if baseline is None else baseline
             arrays = [library.of(plane) for plane in frame.planes]
             slots = [plane.__cuda_array_interface__["data"][0] for plane in frame.planes]
             if [library.pointer(array) for array in arrays] != slots:
-                raise AssertionError(f"frame {frame.sequence} was copied: its arrays are not at the slot's address")
+                raise AssertionError(
+                    f"frame {frame.sequence} was copied: its arrays are not at the slot's address"
+                )
             addresses.update(slots[:1])
             del arrays
             found.append(sum_of(library, frame))
@@ -68,7 +68,9 @@ def decoded_frames(library, clip, sink="", decoder=""):
 
 
 for _library in support.LIBRARIES:
-    case(f"decoded-{_library}", 120)(lambda name=_library: decoded_frames(name, "hd.h264"))
+    # JAX takes arrays without padding only.
+    _sink = "export=copy layout=compact" if _library == "jax" else ""
+    case(f"decoded-{_library}", 120)(lambda name=_library, sink=_sink: decoded_frames(name, "hd.h264", sink))
 for _memory in ("pool", "legacy"):
     case(f"decoded-torch-{_memory}", 120)(
         lambda kind=_memory: decoded_frames("torch", "hd.h264", f"export=copy memory={kind}")
@@ -82,7 +84,10 @@ case("decoded-torch-uhd", 120)(lambda: decoded_frames("torch", "uhd.h264"))
 @case("imports-are-zero-copy")
 def imports_are_zero_copy():
     torch = support.Torch()
-    with publisher("zero", width=3840, height=2160, pause_us=2000), opened("zero", policy="lossless") as stream:
+    with (
+        publisher("zero", width=3840, height=2160, pause_us=2000),
+        opened("zero", policy="lossless") as stream,
+    ):
         pointers, before = set(), torch.allocated()
         for _ in range(300):
             frame = stream.next(20)
@@ -126,7 +131,10 @@ def reused_slots_torch():
 
     found = {}
     for policy in ("latest", "lossless"):
-        with publisher("reuse", width=1920, height=1080), opened("reuse", policy=policy, max_held=4) as stream:
+        with (
+            publisher("reuse", width=1920, height=1080),
+            opened("reuse", policy=policy, max_held=4) as stream,
+        ):
             found[policy] = torn(torch, stream, 2000, read)
     assert not any(found.values()), f"torn frames: {found}"
     return {"frames": 4000, "torn": 0}
@@ -244,7 +252,9 @@ def captured_beside(use):
 def captures():
     """Frames are taken, exported by DLPack on a stream of the reader and dropped."""
     driver = Driver()
-    return captured_beside(lambda frame: frame.plane(0).__dlpack__(stream=driver.stream.value, max_version=(1, 1)))
+    return captured_beside(
+        lambda frame: frame.plane(0).__dlpack__(stream=driver.stream.value, max_version=(1, 1))
+    )
 
 
 @case("captures-torch", 180)
@@ -299,7 +309,10 @@ def killed_exporter():
     driver = Driver()
     waits = []
     for _ in range(5):
-        with publisher("killed", width=640, height=360) as exporter, opened("killed", reconnect=False) as stream:
+        with (
+            publisher("killed", width=640, height=360) as exporter,
+            opened("killed", reconnect=False) as stream,
+        ):
             for _ in range(20):
                 frame = stream.next(20)
             killed = exporter.kill()
@@ -345,7 +358,11 @@ def written_into(kind, library):
     with publisher("write", memory=kind, width=640, height=360, pause_us=1000), opened("write") as stream:
         stream.next(20)
         process = subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=50,
+            check=False,
         )
         for _ in range(100):
             frame = stream.next(20)
@@ -359,6 +376,8 @@ def written_into(kind, library):
 def faults(kind, library):
     status, output = written_into(kind, library)
     assert status != 0 and "written" not in output, f"the write went through: {output}"
+    # Not an error of the import, which would show nothing.
+    assert "illegal" in output.lower(), output
     last = output.strip().splitlines()[-1:] or [""]
     return {"status": status, "error": last[0][:200]}
 
@@ -370,9 +389,11 @@ def goes_through(kind, library):
 
 
 for _library in ("torch", "cupy"):
-    case(f"write-faults-vmm-{_library}")(lambda name=_library: faults("vmm", name))
+    case(f"write-faults-vmm-{_library}", 90)(lambda name=_library: faults("vmm", name))
     for _memory in ("pool", "legacy"):
-        case(f"write-{_memory}-{_library}-goes-through")(lambda kind=_memory, name=_library: goes_through(kind, name))
+        case(f"write-{_memory}-{_library}-goes-through", 90)(
+            lambda kind=_memory, name=_library: goes_through(kind, name)
+        )
 
 HOST_WRITER = """
 import ctypes, frameshare, numpy
@@ -409,7 +430,10 @@ def write_faults_host():
 def private_copies():
     """`clone` and `copy=True` give memory that may be written."""
     torch = support.Torch().torch
-    with publisher("copies", width=640, height=360, pause_us=1000), opened("copies", policy="lossless") as stream:
+    with (
+        publisher("copies", width=640, height=360, pause_us=1000),
+        opened("copies", policy="lossless") as stream,
+    ):
         frame = stream.next(20)
         value = expected_value(frame)
         copy = torch.from_dlpack(frame.plane(0), copy=True)
@@ -466,7 +490,9 @@ def leaks_torch():
         read(20_000)
         after = figures(driver)
     grown = {name: after[name] - before[name] for name in before}
-    assert grown["resident_kib"] < 16384 and grown["descriptors"] <= 0 and grown["gpu_free_kib"] > -65536, grown
+    assert grown["resident_kib"] < 16384 and grown["descriptors"] <= 0 and grown["gpu_free_kib"] > -65536, (
+        grown
+    )
     return {"frames": 20_000, **grown}
 
 
@@ -476,9 +502,7 @@ def leaks_torch():
 def created(name, **options):
     import frameshare
 
-    return frameshare.create(
-        name, **{"format": "GRAY8", "width": 640, "height": 360, "device": 0, **options}
-    )
+    return frameshare.create(name, **{"format": "GRAY8", "width": 640, "height": 360, "device": 0, **options})
 
 
 READER = """
@@ -662,7 +686,10 @@ def publish_errors():
 def dlpack_streams():
     torch = support.Torch().torch
     own = torch.cuda.Stream().cuda_stream
-    with publisher("streams", width=640, height=360, pause_us=1000), opened("streams", policy="lossless") as stream:
+    with (
+        publisher("streams", width=640, height=360, pause_us=1000),
+        opened("streams", policy="lossless") as stream,
+    ):
         for number in (None, 1, 2, own, -1):
             frame = stream.next(20)
             frame.plane(0).__dlpack__(stream=number, max_version=(1, 1))
@@ -695,7 +722,10 @@ def downloads():
     """Frames on the GPU are read on the host with device="cpu"."""
     import numpy
 
-    with publisher("host", width=640, height=360, pause_us=1000), opened("host", device="cpu", policy="lossless") as stream:
+    with (
+        publisher("host", width=640, height=360, pause_us=1000),
+        opened("host", device="cpu", policy="lossless") as stream,
+    ):
         for _ in range(100):
             frame = stream.next(20)
             assert frame.device == "cpu"

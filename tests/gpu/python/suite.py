@@ -49,7 +49,12 @@ def start(name):
     begin = time.monotonic()
     limit = cases.LIMITS.get(name, 60)
     with tempfile.TemporaryDirectory(prefix="fs") as folder:
-        environment = {**os.environ, "XDG_RUNTIME_DIR": folder, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": folder,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
         command = [sys.executable, os.path.join(HERE, "suite.py"), "--case", name]
         process = subprocess.Popen(
             command,

@@ -64,12 +64,20 @@ class Driver:
         return pointer.value
 
     def fill(self, pointer, value, size):
-        self.call("cuMemsetD8Async", ctypes.c_uint64(pointer), ctypes.c_ubyte(value), ctypes.c_size_t(size), self.stream)
+        self.call(
+            "cuMemsetD8Async",
+            ctypes.c_uint64(pointer),
+            ctypes.c_ubyte(value),
+            ctypes.c_size_t(size),
+            self.stream,
+        )
 
     def bytes_at(self, pointer, size):
         """Read memory on the stream, behind the work that is queued there."""
         target = (ctypes.c_ubyte * size)()
-        self.call("cuMemcpyDtoHAsync_v2", target, ctypes.c_uint64(pointer), ctypes.c_size_t(size), self.stream)
+        self.call(
+            "cuMemcpyDtoHAsync_v2", target, ctypes.c_uint64(pointer), ctypes.c_size_t(size), self.stream
+        )
         self.synchronize()
         return bytes(target)
 
