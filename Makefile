@@ -92,6 +92,11 @@ bench: ## measure against GStreamer's own elements, some 20 minutes (BENCH=optio
 	@tools/setup.sh build play
 	@tests/bench/run.sh $(BENCH)
 
+# On the GPU machine: `.gpu` is packed by `make gpu-bundle`. BENCH='--readers 1 --rounds 2' and the like shorten it.
+.PHONY: bench-python
+bench-python: ## measure frames in several Python processes on a GPU, some 6 minutes (BENCH=options)
+	@BENCH="$(BENCH)" tests/gpu/run python-bench
+
 .PHONY: install
 install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 	@tools/setup.sh build install
