@@ -93,7 +93,13 @@ def test_buffers_and_read_only_arrays_arrive():
     frozen = data.copy()
     frozen.flags.writeable = False
     with created("GRAY8") as exporter, opened() as stream:
-        for source in (data.tobytes(), bytearray(data), memoryview(data), array.array("B", data.tobytes()), frozen):
+        for source in (
+            data.tobytes(),
+            bytearray(data),
+            memoryview(data),
+            array.array("B", data.tobytes()),
+            frozen,
+        ):
             exporter.publish(source)
             assert numpy.array_equal(planes_of(stream.next(10))[0], data)
 
@@ -168,7 +174,16 @@ METAS = [
     ("detector", {"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "extra": {"deep": {"none": None}}}),
     (
         "GstVideoRegionOfInterestMeta",
-        {"type": "face", "id": 3, "parent": 0, "x": 1, "y": 2, "width": 3, "height": 4, "params": {"p": {"a": 1}}},
+        {
+            "type": "face",
+            "id": 3,
+            "parent": 0,
+            "x": 1,
+            "y": 2,
+            "width": 3,
+            "height": 4,
+            "params": {"p": {"a": 1}},
+        },
     ),
 ]
 
@@ -198,7 +213,11 @@ def test_metas_arrive():
         (5, TypeError, "'int' object is not iterable"),
         ([("a",)], TypeError, "a meta is ('a',), but must be a name and a dictionary of values"),
         ({"a": 1}, TypeError, "a meta is ('a', 1), but must be a name and a dictionary of values"),
-        ({"a": {"x": object}}, TypeError, "a value of a meta is a type, but must be None, a bool, int, float, str, bytes"),
+        (
+            {"a": {"x": object}},
+            TypeError,
+            "a value of a meta is a type, but must be None, a bool, int, float, str, bytes",
+        ),
         ({"1st": {}}, ValueError, "a meta has an invalid name of a structure"),
         ({"a": {"": 1}}, ValueError, "a meta has an invalid name of a field"),
         ({"a": {"x": 1 << 64}}, ValueError, "18446744073709551616 has more than 64 bits"),
@@ -228,24 +247,59 @@ I420 = "frames of I420 642x480 are uint8 (720, 642), or a list of (480, 642), (2
 @pytest.mark.parametrize(
     ("format", "data", "error", "text"),
     [
-        ("RGB", image(480, 640, 3).astype("float32"), ValueError, f"cannot publish float32 (480, 640, 3): {RGB}"),
+        (
+            "RGB",
+            image(480, 640, 3).astype("float32"),
+            ValueError,
+            f"cannot publish float32 (480, 640, 3): {RGB}",
+        ),
         ("RGB", image(480, 640, 3).astype("int8"), ValueError, f"cannot publish int8 (480, 640, 3): {RGB}"),
         ("RGB", image(480, 640, 3).astype("bool"), ValueError, f"cannot publish bool8 (480, 640, 3): {RGB}"),
         ("RGB", image(3, 480, 640), ValueError, f"cannot publish uint8 (3, 480, 640): {RGB}"),
         ("RGB", image(480, 640), ValueError, f"cannot publish uint8 (480, 640): {RGB}"),
         ("RGB", b"abc", ValueError, f"cannot publish uint8 (3,): {RGB}"),
         ("RGB", numpy.uint8(3), ValueError, f"cannot publish uint8 (): {RGB}"),
-        ("RGB", image(3, 480, 640).transpose(1, 2, 0), ValueError, "strides of (640, 1, 307200) bytes: the elements"),
-        ("RGB", image(480, 1280, 3)[:, ::2], ValueError, "with strides of (3840, 6, 1) bytes: the elements of a row"),
+        (
+            "RGB",
+            image(3, 480, 640).transpose(1, 2, 0),
+            ValueError,
+            "strides of (640, 1, 307200) bytes: the elements",
+        ),
+        (
+            "RGB",
+            image(480, 1280, 3)[:, ::2],
+            ValueError,
+            "with strides of (3840, 6, 1) bytes: the elements of a row",
+        ),
         ("RGB", image(480, 640, 6)[..., ::2], ValueError, "have to lie one after the other"),
         ("NV12", image(480, 640), ValueError, f"cannot publish uint8 (480, 640): {NV12}"),
         ("NV12", [image(480, 640)], ValueError, f"cannot publish 1 planes: {NV12}"),
-        ("NV12", [image(480, 640), image(240, 640, 2)], ValueError, f"cannot publish uint8 (240, 640, 2): {NV12}"),
+        (
+            "NV12",
+            [image(480, 640), image(240, 640, 2)],
+            ValueError,
+            f"cannot publish uint8 (240, 640, 2): {NV12}",
+        ),
         ("I420", image(480, 642), ValueError, f"cannot publish uint8 (480, 642): {I420}"),
-        ("I420", image(720, 700)[:, :642], ValueError, "all planes of I420 in one array have to lie one after the other"),
+        (
+            "I420",
+            image(720, 700)[:, :642],
+            ValueError,
+            "all planes of I420 in one array have to lie one after the other",
+        ),
         ("GRAY16_LE", image(480, 640), ValueError, "are uint16 (480, 640)"),
-        ("GRAY16_LE", image(480, 640, dtype="uint16").astype(">u2"), ValueError, "uint16 of the other byte order"),
-        ("RGB", 3, TypeError, "cannot publish a int: expected a NumPy array, a buffer, or an array or tensor with DLPack"),
+        (
+            "GRAY16_LE",
+            image(480, 640, dtype="uint16").astype(">u2"),
+            ValueError,
+            "uint16 of the other byte order",
+        ),
+        (
+            "RGB",
+            3,
+            TypeError,
+            "cannot publish a int: expected a NumPy array, a buffer, or an array or tensor with DLPack",
+        ),
         ("RGB", None, TypeError, "cannot publish a NoneType: expected"),
         ("RGB", "text", TypeError, "cannot publish a str: expected"),
     ],
@@ -274,7 +328,9 @@ class OnGpu:
 def test_array_of_a_gpu_is_refused_on_the_host():
     with created() as exporter, pytest.raises(ValueError) as raised:
         exporter.publish(OnGpu())
-    assert "on a GPU: frames of cam0 are in host memory; copy it there (tensor.cpu(), cupy.asnumpy)" in str(raised.value)
+    assert "on a GPU: frames of cam0 are in host memory; copy it there (tensor.cpu(), cupy.asnumpy)" in str(
+        raised.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,10 +341,18 @@ def test_array_of_a_gpu_is_refused_on_the_host():
         ({"rate": "fast"}, ValueError, "rate is fast, but must be frames per second"),
         ({"rate": []}, TypeError, "rate is [], but must be frames per second"),
         ({"rate": -1}, ValueError, "rate is -1, but must be frames per second"),
-        ({"colorimetry": "bt13"}, ValueError, 'invalid colorimetry "bt13" for RGB: expected a name of GStreamer'),
+        (
+            {"colorimetry": "bt13"},
+            ValueError,
+            'invalid colorimetry "bt13" for RGB: expected a name of GStreamer',
+        ),
         ({"memory": "disk"}, ValueError, 'invalid memory "disk": expected "vmm", "pool" or "legacy"'),
         ({"memory": "vmm"}, ValueError, 'memory "vmm" is GPU memory: name a GPU, such as device=0'),
-        ({"slow_readers": "kill"}, ValueError, 'invalid slow_readers "kill": expected "wait", "queue" or "disconnect"'),
+        (
+            {"slow_readers": "kill"},
+            ValueError,
+            'invalid slow_readers "kill": expected "wait", "queue" or "disconnect"',
+        ),
         ({"reader_timeout": -1.0}, ValueError, "reader_timeout is -1, but must be a number of seconds"),
         ({"keep_last": float("nan")}, ValueError, "keep_last is NaN, but must be a number of seconds"),
         ({"max_slots": 1}, ValueError, "max_slots is 1, but must be 4 to 1024"),
@@ -342,7 +406,9 @@ def test_slot_is_discarded_by_an_exception():
             slot.discard()
         with exporter.acquire() as slot:
             slot.publish()
-        with pytest.raises(frameshare.ReleasedError, match="the slot was published as frame 1: acquire another one"):
+        with pytest.raises(
+            frameshare.ReleasedError, match="the slot was published as frame 1: acquire another one"
+        ):
             slot.plane(0)
         assert stream.next(10).sequence == 1
 
@@ -368,7 +434,9 @@ def test_slot_has_errors_for_other_planes_and_devices():
         assert (plane.dtype, plane.shape, plane.strides) == ("uint8", (240, 320, 2), (640, 2, 1))
         with pytest.raises(IndexError, match="plane 2 of a frame of NV12, which has 2"):
             slot.plane(2)
-        with pytest.raises(AttributeError, match="the slot is in host memory: use DLPack or the buffer protocol"):
+        with pytest.raises(
+            AttributeError, match="the slot is in host memory: use DLPack or the buffer protocol"
+        ):
             plane.__cuda_array_interface__
         with pytest.raises(ValueError, match="stream must be None for host memory"):
             plane.__dlpack__(stream=1)
@@ -392,7 +460,9 @@ def test_publication_waits_for_lossless_reader_with_the_gil_released():
     with created("GRAY8") as exporter, opened(max_held=1) as stream:
         data = image(480, 640)
         published = 0
-        with pytest.raises(frameshare.TimeoutError, match="readers of cam0 had no room for the frame within 0.05 s"):
+        with pytest.raises(
+            frameshare.TimeoutError, match="readers of cam0 had no room for the frame within 0.05 s"
+        ):
             while True:
                 exporter.publish(data, timeout=0.05)
                 published += 1
@@ -456,9 +526,16 @@ def test_closed_exporter_ends_its_stream():
         exporter.close()
         assert [frame.sequence for frame in stream] == [1]
         assert exporter.closed
-        uses = (lambda: exporter.publish(image(480, 640)), exporter.acquire, exporter.end, lambda: exporter.readers)
+        uses = (
+            lambda: exporter.publish(image(480, 640)),
+            exporter.acquire,
+            exporter.end,
+            lambda: exporter.readers,
+        )
         for use in uses:
-            with pytest.raises(frameshare.ClosedError, match="the exporter of cam0 was closed by this process"):
+            with pytest.raises(
+                frameshare.ClosedError, match="the exporter of cam0 was closed by this process"
+            ):
                 use()
 
 

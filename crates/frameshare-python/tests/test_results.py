@@ -61,7 +61,12 @@ def test_arrays_are_published_as_lists():
 @pytest.mark.parametrize(
     ("frame", "value", "error", "text"),
     [
-        ("cam0", 1, TypeError, "a result belongs to a frame, or to a pair of session and sequence, not to a str"),
+        (
+            "cam0",
+            1,
+            TypeError,
+            "a result belongs to a frame, or to a pair of session and sequence, not to a str",
+        ),
         (5, 1, TypeError, "not to a int"),
         ((1, 2, 3), 1, TypeError, "not to a tuple"),
         ((1, 1), object(), TypeError, "a object is not JSON: publish numbers, texts, lists and dictionaries"),
@@ -94,7 +99,10 @@ def test_lost_results_are_counted():
 
 def test_matcher_pairs_each_frame_with_its_own_result():
     with camera() as exporter, frames_of() as source, frames_of() as frames:
-        with frameshare.create_results("r") as results, frameshare.open_results("r", policy="lossless") as stream:
+        with (
+            frameshare.create_results("r") as results,
+            frameshare.open_results("r", policy="lossless") as stream,
+        ):
             matcher = frameshare.Matcher(frames, stream)
             for _ in range(50):
                 shoot(exporter, 3)
@@ -109,7 +117,12 @@ def test_matcher_pairs_each_frame_with_its_own_result():
                     frame, value = matcher.next(10)
                     assert frame.sequence == value
                     frame.release()
-            counts = (matcher.matched, matcher.unmatched_frames, matcher.unmatched_results, matcher.lost_results)
+            counts = (
+                matcher.matched,
+                matcher.unmatched_frames,
+                matcher.unmatched_results,
+                matcher.lost_results,
+            )
             assert counts == (150, 0, 0, 0)
             exporter.end()
             results.end()

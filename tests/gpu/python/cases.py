@@ -62,7 +62,9 @@ def decoded_frames(library, clip, sink="", decoder=""):
             del frame
             gc.collect(0)
     if found != wanted:
-        differ = [index for index, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]][:5]
+        differ = [index for index, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]][
+            :5
+        ]
         raise AssertionError(f"{len(found)} frames of {len(wanted)}, different: {differ}")
     return {"frames": len(found), "slots": len(addresses)}
 
@@ -669,6 +671,55 @@ def publish_driver():
     found = read_back("pubdriver", publish)
     assert found == [(value,) for value in range(110)], found[:10]
     return {"frames": len(found)}
+
+
+@case("publish-driver-errors")
+def publish_driver_errors():
+    """Arrays that a stream on the GPU refuses, and the discarded slot of an exception."""
+    driver = Driver()
+    pointer = driver.allocate(640 * 360)
+
+    class Array:
+        def __init__(self, **fields):
+            self.__cuda_array_interface__ = {
+                "version": 3,
+                "shape": (360, 640),
+                "strides": None,
+                "typestr": "|u1",
+                "data": (pointer, False),
+                **fields,
+            }
+
+    texts = {
+        "are uint8 (360, 640)": (Array(typestr="<f4"), Array(shape=(36, 640)), [Array(), Array()]),
+        "rows on a GPU in ascending order": (Array(strides=(0, 1)), Array(strides=(-640, 1))),
+        "in host memory: frames of errors are on cuda:0": (bytearray(640 * 360),),
+    }
+    with created("errors") as exporter:
+        for text, arrays in texts.items():
+            for array in arrays:
+                try:
+                    exporter.publish(array)
+                except ValueError as error:
+                    assert text in str(error), error
+                else:
+                    raise AssertionError(f"an array was published, in place of an error: {text}")
+        try:
+            with exporter.acquire(stream=driver.stream.value) as slot:
+                driver.fill(slot.plane(0).__cuda_array_interface__["data"][0], 9, 640 * 360)
+                raise KeyError
+        except KeyError:
+            pass
+        assert slot.sequence is None
+        assert exporter.publish(Array()) == 1
+    for options in ({"memory": "host"}, {"device": 99}, {"device": "GPU-none"}):
+        try:
+            created("errors", **options)
+        except Exception as error:
+            texts[str(error)] = ()
+        else:
+            raise AssertionError(f"{options} were accepted")
+    return {"texts": list(texts)[3:]}
 
 
 @case("publish-errors")

@@ -3,6 +3,7 @@
 """The suite `python` of tests/gpu/run: the package frameshare with the array libraries of this machine.
 
     suite.py [CASE]...          all cases, or those whose names begin so
+    suite.py --exact CASE...    those of these names
     suite.py --list
 
 Each case is a process of its own with a time limit; a line of JSON gives its result. On the simulated driver or without
@@ -99,7 +100,10 @@ def main(arguments):
     if arguments[:1] == ["--list"]:
         print("\n".join(cases.CASES))
         return 0
-    wanted = [name for name in cases.CASES if not arguments or name.startswith(tuple(arguments))]
+    if arguments[:1] == ["--exact"]:
+        wanted = [name for name in cases.CASES if name in arguments[1:]]
+    else:
+        wanted = [name for name in cases.CASES if not arguments or name.startswith(tuple(arguments))]
     if not wanted:
         print(f"no case begins with {' or '.join(arguments)}; --list names them")
         return 2

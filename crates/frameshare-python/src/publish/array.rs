@@ -26,7 +26,8 @@ use std::{
 pub enum Place {
     /// Host memory.
     Host,
-    /// Memory of the GPU with this number in this process; `None` if the library does not say which.
+    /// Memory of the GPU with this number in this process; `None` if the library does not say
+    /// which.
     Gpu(Option<i64>),
 }
 
@@ -231,7 +232,7 @@ impl Array {
             shape,
             strides,
             stream,
-            // The capsule's own destructor calls the deleter of a tensor that nobody has consumed.
+            // The capsule's own destructor calls the deleter of an unconsumed tensor.
             _owner: Owner::Object(capsule.unbind()),
         })
     }

@@ -269,15 +269,15 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
 
 /// Creates a stream of raw video, and returns its exporter; readers open it by the name.
 ///
-/// `format` is a name of GStreamer, such as "NV12", "RGB" or "GRAY8"; `rate` the frames per second, if
-/// they do not vary; `colorimetry` a name such as "bt709". Frames lie in host memory, or with
-/// `device` (a number, "cuda:0" or a UUID) on a GPU, in memory of the kind `memory`: "vmm", "pool" or
-/// "legacy", by default the best one of the machine.
+/// `format` is a name of GStreamer, such as "NV12", "RGB" or "GRAY8"; `rate` the frames per second,
+/// if they do not vary; `colorimetry` a name such as "bt709". Frames lie in host memory, or with
+/// `device` (a number, "cuda:0" or a UUID) on a GPU, in memory of the kind `memory`: "vmm", "pool"
+/// or "legacy", by default the best one of the machine.
 ///
-/// `slow_readers` says what happens to lossless readers that hold all frames they may: the exporter waits
-/// ("wait"), frames wait for them ("queue"), or the readers are disconnected then ("disconnect"); each waits
-/// no longer than `reader_timeout` seconds. With `keep_last`, readers that join later get the last frame, if none
-/// has followed it for this many seconds.
+/// `slow_readers` says what happens to lossless readers that hold all frames they may: the exporter
+/// waits ("wait"), frames wait for them ("queue"), or the readers are disconnected then
+/// ("disconnect"); each waits no longer than `reader_timeout` seconds. With `keep_last`, readers
+/// that join later get the last frame, if none has followed it for this many seconds.
 #[pyfunction]
 #[pyo3(signature = (name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
     max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, keep_last = None))]
@@ -452,12 +452,13 @@ impl Exporter {
 
     /// Publishes a copy of an array or tensor, and returns the sequence number of the frame.
     ///
-    /// `data` is one array of the whole frame, or a list of one for each plane. One on a GPU is copied
-    /// on `stream`: by default the current stream of PyTorch or CuPy, for other libraries the legacy default
-    /// stream. So the array may be changed at once by work on that stream.
+    /// `data` is one array of the whole frame, or a list of one for each plane. One on a GPU is
+    /// copied on `stream`: by default the current stream of PyTorch or CuPy, for other libraries
+    /// the legacy default stream. So the array may be changed at once by work on that stream.
     ///
-    /// `pts` and `duration` are ns, `pts` of `time.monotonic_ns()`, by default the present time; `metas` are names
-    /// with dictionaries of values. Waits for lossless readers without room, for `timeout` seconds at most.
+    /// `pts` and `duration` are ns, `pts` of `time.monotonic_ns()`, by default the present time;
+    /// `metas` are names with dictionaries of values. Waits for lossless readers without room, for
+    /// `timeout` seconds at most.
     #[pyo3(signature = (data, pts = None, *, duration = None, metas = None, stream = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn publish(
@@ -499,10 +500,11 @@ impl Exporter {
         published
     }
 
-    /// Returns a free slot, to be written in place and published at the end of a `with` block; an exception
-    /// in the block discards it.
+    /// Returns a free slot, to be written in place and published at the end of a `with` block; an
+    /// exception in the block discards it.
     ///
-    /// On a GPU, `stream` is one that writes the frame, besides those that get its planes by DLPack.
+    /// On a GPU, `stream` is one that writes the frame, besides those that get its planes by
+    /// DLPack.
     #[pyo3(signature = (pts = None, *, duration = None, metas = None, stream = None, timeout = None))]
     fn acquire(
         &self,

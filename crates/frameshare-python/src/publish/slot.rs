@@ -102,8 +102,8 @@ impl Writing {
     }
 }
 
-/// A free slot of an exporter, written in place. It is published at the end of a `with` block, or by
-/// `publish`.
+/// A free slot of an exporter, written in place. It is published at the end of a `with` block, or
+/// by `publish`.
 #[pyclass(frozen, module = "frameshare", weakref)]
 #[derive(Debug)]
 pub struct Slot {
@@ -221,8 +221,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Publishes the slot behind the work that writes it, and returns its sequence number. Waits for
-    /// lossless readers without room, for `timeout` seconds at most; it can be repeated then.
+    /// Publishes the slot behind the work that writes it, and returns its sequence number. Waits
+    /// for lossless readers without room, for `timeout` seconds at most; it can be repeated then.
     #[pyo3(signature = (timeout = None))]
     fn publish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
         let writing = self.writing()?;
@@ -530,7 +530,7 @@ impl SlotPlane {
     }
 }
 
-/// What a filled buffer refers to.
+/// Arrays and memory of a filled buffer.
 struct Buffer {
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
@@ -593,7 +593,7 @@ struct Unversioned {
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
-/// What a tensor refers to.
+/// Arrays and memory of a tensor.
 struct Managed {
     shape: Vec<i64>,
     strides: Vec<i64>,

@@ -103,7 +103,8 @@ impl Video {
     /// Returns the copies of arrays into a frame: one array for all planes, or one for each.
     ///
     /// # Errors
-    /// `ValueError` for another type, shape or stride than the format's, and says which is expected.
+    /// `ValueError` for another type, shape or stride than the format's, and says which is
+    /// expected.
     pub fn copies(&self, arrays: &[Array], by_plane: bool) -> PyResult<Vec<Copied>> {
         if by_plane {
             if arrays.len() != self.planes.len() {

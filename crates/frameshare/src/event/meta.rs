@@ -84,8 +84,8 @@ impl Meta {
     ///
     /// ```
     /// # use frameshare::event::{Meta, Structure};
-    /// let meta = Meta::Custom(Structure::new("detector").field("model", "v3").field("score", 0.5));
-    /// let metadata = Meta::to_metadata(&[meta.clone()])?;
+    /// let meta = Meta::Custom(Structure::new("detector").field("model", "v3").field("score",
+    /// 0.5)); let metadata = Meta::to_metadata(&[meta.clone()])?;
     /// assert_eq!(Meta::of_metadata(&metadata)?, [meta]);
     /// # Ok::<(), frameshare::event::MetaError>(())
     /// ```
