@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, SupportsIndex, final
+from typing import Any, Literal, NoReturn, Self, SupportsIndex, TypeAlias, final
 
 from ._errors import Error
 from .events import Event, Value
+
+_Values: TypeAlias = dict[str, Any]
+_Metas: TypeAlias = Mapping[str, _Values] | Iterable[tuple[str, _Values]]
 
 __version__: str
 
@@ -72,7 +76,10 @@ class Frame:
     @property
     def device(self) -> str: ...
     @property
-    def metas(self) -> bytes: ...
+    def metas(self) -> list[tuple[str, dict[str, Any]]]: ...
+    @property
+    def metadata(self) -> bytes: ...
+    def tobytes(self) -> bytes: ...
     @property
     def tags(self) -> dict[str, tuple[Value, ...]]: ...
     @property
@@ -207,3 +214,121 @@ class Plane:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+def create(
+    name: str,
+    *,
+    format: str,
+    width: int,
+    height: int,
+    rate: float | Fraction | tuple[int, int] | str | None = None,
+    colorimetry: str | None = None,
+    device: int | str | None = None,
+    memory: Literal["host", "vmm", "pool", "legacy"] | None = None,
+    max_slots: int = 512,
+    slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
+    reader_timeout: float = 5.0,
+    keep_last: float | None = None,
+) -> Exporter: ...
+def _create_data(
+    name: str,
+    caps: str,
+    *,
+    max_slots: int,
+    slow_readers: str,
+    reader_timeout: float,
+    keep_last: float | None,
+) -> Exporter: ...
+
+@final
+class Exporter:
+    @property
+    def name(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def readers(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def publish(
+        self,
+        data: object,
+        pts: int | None = None,
+        *,
+        duration: int | None = None,
+        metas: _Metas | None = None,
+        stream: object = None,
+        timeout: float | None = None,
+    ) -> int: ...
+    def acquire(
+        self,
+        pts: int | None = None,
+        *,
+        duration: int | None = None,
+        metas: _Metas | None = None,
+        stream: object = None,
+        timeout: float | None = None,
+    ) -> Slot: ...
+    def end(self) -> None: ...
+    def drain(self, timeout: float | None = None) -> bool: ...
+    def wait_for_reader(self, timeout: float | None = None) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class Slot:
+    pts: int | None
+    @property
+    def metas(self) -> list[tuple[str, dict[str, Any]]]: ...
+    @metas.setter
+    def metas(self, metas: _Metas | None) -> None: ...
+    @property
+    def planes(self) -> tuple[SlotPlane, ...]: ...
+    @property
+    def sequence(self) -> int | None: ...
+    def plane(self, index: int) -> SlotPlane: ...
+    def used_on(self, stream: object) -> None: ...
+    def publish(self, timeout: float | None = None) -> int: ...
+    def discard(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+@final
+class SlotPlane:
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def components(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...

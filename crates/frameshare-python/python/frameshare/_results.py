@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import select
 import time
-from collections import OrderedDict
-from typing import NamedTuple
+from collections import OrderedDict, deque
+from typing import Any, Literal, NamedTuple, Self
 
 from ._errors import Error, TimeoutError
-from ._frameshare import Frame, _create_data, open
+from ._frameshare import Exporter, Frame, Stream, _create_data, open
 
 CAPS = "application/x-frameshare-results, format=(string)json"
 
@@ -27,7 +27,7 @@ class Key(NamedTuple):
     sequence: int
 
 
-def _key(frame):
+def _key(frame: Frame | tuple[int, int]) -> Key:
     """Return the key of a frame, or of a pair that is one."""
     if isinstance(frame, Frame):
         return Key(frame.session, frame.sequence)
@@ -40,7 +40,7 @@ def _key(frame):
         ) from None
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Return arrays and numbers of NumPy, PyTorch and others as lists and numbers."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -50,20 +50,20 @@ def _plain(value):
 class ResultExporter:
     """An exporter of results: `frameshare.create_results`."""
 
-    def __init__(self, exporter):
+    def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name or path of the stream."""
         return self._exporter.name
 
     @property
-    def readers(self):
+    def readers(self) -> int:
         """Number of present readers."""
         return self._exporter.readers
 
-    def publish(self, frame, value, *, timeout=None):
+    def publish(self, frame: Frame | tuple[int, int], value: Any, *, timeout: float | None = None) -> int:
         """Publish the result of a frame, anything that is JSON, and return its own sequence number.
 
         `frame` is the frame, also after its release, or its key: a pair of session and sequence.
@@ -73,33 +73,40 @@ class ResultExporter:
         text = json.dumps(content, default=_plain, allow_nan=False, separators=(",", ":"))
         return self._exporter.publish(text.encode(), timeout=timeout)
 
-    def wait_for_reader(self, timeout=None):
+    def wait_for_reader(self, timeout: float | None = None) -> None:
         """Wait for the first reader, for `timeout` seconds at most."""
         self._exporter.wait_for_reader(timeout)
 
-    def end(self):
+    def end(self) -> None:
         """Mark the end of the stream for readers, until the next result."""
         self._exporter.end()
 
-    def drain(self, timeout=None):
+    def drain(self, timeout: float | None = None) -> bool:
         """Wait until lossless readers have taken all results; false after `timeout` seconds."""
         return self._exporter.drain(timeout)
 
-    def close(self):
+    def close(self) -> None:
         """End the stream."""
         self._exporter.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exception):
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<frameshare.ResultExporter {self.name!r}>"
 
 
-def create_results(name, *, max_slots=512, slow_readers="wait", reader_timeout=5.0, keep_last=None):
+def create_results(
+    name: str,
+    *,
+    max_slots: int = 512,
+    slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
+    reader_timeout: float = 5.0,
+    keep_last: float | None = None,
+) -> ResultExporter:
     """Create a stream of results; the options are those of `frameshare.create`."""
     return ResultExporter(
         _create_data(
@@ -116,26 +123,26 @@ def create_results(name, *, max_slots=512, slow_readers="wait", reader_timeout=5
 class ResultStream:
     """A stream of results: `frameshare.open_results`. Iteration yields pairs of key and value."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._lost = 0
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name or path that the stream was opened by."""
         return self._stream.name
 
     @property
-    def lost(self):
+    def lost(self) -> int:
         """Number of results that were lost so far: published, and replaced by newer ones before they were read."""
         return self._lost
 
     @property
-    def has_ended(self):
+    def has_ended(self) -> bool:
         """Whether the stream has ended and not continued since."""
         return self._stream.has_ended
 
-    def next(self, timeout=None):
+    def next(self, timeout: float | None = None) -> tuple[Key, Any] | None:
         """Wait for the next result, and return its key and value; None at the end of the stream.
 
         Raises `TimeoutError` if none comes within `timeout` seconds.
@@ -152,38 +159,45 @@ class ResultStream:
         except (KeyError, TypeError, ValueError) as error:
             raise Error(f"unit {unit.sequence} of {self.name} is no result: {error!r}") from None
 
-    def fileno(self):
+    def fileno(self) -> int:
         """Return the descriptor that becomes readable when a result may have arrived."""
         return self._stream.fileno()
 
-    def interrupt(self, on=True):
+    def interrupt(self, on: bool = True) -> None:
         """End all waits for results, until `interrupt(False)`."""
         self._stream.interrupt(on)
 
-    def close(self):
+    def close(self) -> None:
         """Leave the stream."""
         self._stream.close()
 
-    def __iter__(self):
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self):
+    def __next__(self) -> tuple[Key, Any]:
         result = self.next()
         if result is None:
             raise StopIteration
         return result
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exception):
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<frameshare.ResultStream {self.name!r}>"
 
 
-def open_results(name, *, policy="latest", max_held=16, reconnect=True, timeout=5.0):
+def open_results(
+    name: str,
+    *,
+    policy: Literal["latest", "lossless"] = "latest",
+    max_held: int = 16,
+    reconnect: bool = True,
+    timeout: float | None = 5.0,
+) -> ResultStream:
     """Open a stream of results; the options are those of `frameshare.open`."""
     return ResultStream(
         open(name, policy=policy, max_held=max_held, device="cpu", reconnect=reconnect, timeout=timeout)
@@ -199,15 +213,17 @@ class Matcher:
     need no care: keys of another run never match.
     """
 
-    def __init__(self, frames, results, *, max_frames=3, max_results=256):
+    def __init__(
+        self, frames: Stream, results: ResultStream, *, max_frames: int = 3, max_results: int = 256
+    ) -> None:
         for name, value in (("max_frames", max_frames), ("max_results", max_results)):
             if value < 1:
                 raise ValueError(f"{name} is {value}, but must be at least 1")
         self._frames, self._results = frames, results
         self._max_frames, self._max_results = max_frames, max_results
-        self._held: OrderedDict = OrderedDict()
-        self._values: OrderedDict = OrderedDict()
-        self._ready: list = []
+        self._held: OrderedDict[Key, Frame] = OrderedDict()
+        self._values: OrderedDict[Key, Any] = OrderedDict()
+        self._ready: deque[tuple[Frame, Any]] = deque()
         self._ended = False
         #: Number of pairs so far.
         self.matched = 0
@@ -217,15 +233,15 @@ class Matcher:
         self.unmatched_results = 0
 
     @property
-    def lost_results(self):
+    def lost_results(self) -> int:
         """Number of results that the stream has lost before this process read them."""
         return self._results.lost
 
-    def _pair(self, key):
+    def _pair(self, key: Key) -> None:
         self._ready.append((self._held.pop(key), self._values.pop(key)))
         self.matched += 1
 
-    def _take_results(self):
+    def _take_results(self) -> bool:
         """Take all results that have arrived; return whether there were any."""
         took = False
         while True:
@@ -244,7 +260,7 @@ class Matcher:
                 self._values.popitem(last=False)
                 self.unmatched_results += 1
 
-    def _take_frame(self):
+    def _take_frame(self) -> bool:
         """Take one frame if it has arrived; return whether there was one."""
         try:
             frame = self._frames.next(0)
@@ -263,7 +279,7 @@ class Matcher:
             self.unmatched_frames += 1
         return True
 
-    def next(self, timeout=None):
+    def next(self, timeout: float | None = None) -> tuple[Frame, Any] | None:
         """Wait for the next pair; None when the frames have ended and no further result can come.
 
         Raises `TimeoutError` if none comes within `timeout` seconds.
@@ -284,14 +300,16 @@ class Matcher:
                 return None
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError(f"no pair of {self._frames.name} and {self._results.name} within {timeout} s")
+                raise TimeoutError(
+                    f"no pair of {self._frames.name} and {self._results.name} within {timeout} s"
+                )
             poll.poll(None if left is None else 1000 * left)
-        return self._ready.pop(0)
+        return self._ready.popleft()
 
-    def __iter__(self):
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self):
+    def __next__(self) -> tuple[Frame, Any]:
         pair = self.next()
         if pair is None:
             raise StopIteration

@@ -69,7 +69,7 @@ fn publication_without_room_ends_at_its_timeout() {
     let interrupt = Interrupt::new().unwrap();
     let mut reader = stream.reader(Policy::Lossless);
     let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-    let mut publish = || exporter.publish_within(frame_in(&slot), Duration::from_millis(10), &interrupt);
+    let publish = || exporter.publish_within(frame_in(&slot), Duration::from_millis(10), &interrupt);
     let mut published = 0;
     while let Some(sequence) = publish().unwrap() {
         published += 1;
