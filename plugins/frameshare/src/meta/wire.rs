@@ -93,6 +93,8 @@ enum Meta {
 }
 
 /// One meta, or the head of one, in its serialized form.
+///
+/// SYNC: crates/frameshare/src/event/meta.rs has the same items.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Item<'a> {
     Video(Video),

@@ -205,6 +205,46 @@ fn custom_metas_cross_and_are_made_known() {
 
 /// GStreamer registers the types of most of its metas on first use. If the name is taken, the
 /// registration fails, and each user of that meta blocks forever.
+/// SYNC: the engine's `event::Meta` has the same items.
+#[test]
+fn metas_of_the_engine_are_metas_of_buffers_and_back() {
+    use frameshare::event::{Meta, Structure, Value};
+    let nested = Value::Structure(Structure::new("values").field("deep", true));
+    let detector = Structure::new("engine-detector").field("model", "v3").field("score", 0.5);
+    let detector = detector.field("boxes", Value::List(vec![1.into(), 2.into()])).field("extra", nested);
+    let params = vec![Structure::new("score").field("value", 0.5)];
+    let region = Meta::Region { kind: "face".into(), id: 1, parent: 0, rect: [1, 2, 3, 4], params };
+    let metas = [Meta::Custom(detector), region, Meta::Crop([0, 2, 300, 200])];
+    gst::init().unwrap();
+    let buffer = add(&Meta::to_metadata(&metas).unwrap()).unwrap();
+    let custom = gst::meta::CustomMeta::from_buffer(&buffer, "engine-detector").unwrap();
+    assert_eq!(custom.structure().get::<f64>("score"), Ok(0.5));
+    assert_eq!(buffer.meta::<gst_video::VideoRegionOfInterestMeta>().unwrap().roi_type(), "face");
+    let back = Meta::of_metadata(&serialize(&buffer, None, false)).unwrap();
+    assert_eq!(back, metas);
+    // The engine passes over the kinds that it only names.
+    let all = with(|buffer| {
+        gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
+        gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30, 1), None));
+        let reference = gst::Caps::builder("timestamp/x-unix").build();
+        gst::ReferenceTimestampMeta::add(buffer, &reference, gst::ClockTime::SECOND, None);
+        gst_video::VideoMeta::add(
+            buffer,
+            gst_video::VideoFrameFlags::INTERLACED,
+            gst_video::VideoFormat::Gray8,
+            320,
+            240,
+        )
+        .unwrap();
+        gst_video::VideoCropMeta::add(buffer, (1, 2, 3, 4));
+    });
+    let found = Meta::of_metadata(&serialize(&all, None, false)).unwrap();
+    for name in ["caption", "timecode", "reference timestamp", "video"] {
+        assert!(found.contains(&Meta::Other(name)), "{name}: {found:?}");
+    }
+    assert!(found.contains(&Meta::Crop([1, 2, 3, 4])));
+}
+
 #[test]
 fn names_that_gstreamer_will_need_are_left_to_it() {
     gst::init().unwrap();
