@@ -55,6 +55,58 @@ fn gpu_examples_export_and_read_every_frame() {
     assert!(exported, "{text}");
 }
 
+/// The name of the test that runs itself on the simulated driver.
+const ON_SIMULATED_DRIVER: &str = "FRAMESHARE_SIMULATED";
+
+/// Frames that no stream is named for are ready behind all work of the context; those in host
+/// memory have no device pointer, and the reverse.
+#[test]
+#[expect(unsafe_code, reason = "the GPU writes a frame that is held, and a buffer that is waited for")]
+fn gpu_frames_are_published_behind_any_stream() {
+    use frameshare::{cuda, exporter::VideoExporter, reader, video::VideoFormat};
+    if env::var_os(ON_SIMULATED_DRIVER).is_none() {
+        let driver = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/simcuda/install.sh");
+        assert!(Command::new(script).arg(driver.path()).status().unwrap().success());
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args(["--exact", "gpu_frames_are_published_behind_any_stream"]);
+        test.env("LD_LIBRARY_PATH", driver.path()).env(ON_SIMULATED_DRIVER, "1");
+        assert!(test.status().unwrap().success());
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gpu.sock");
+    let path = path.to_str().unwrap();
+    let context = cuda::Context::primary(&cuda::Device::find("0").unwrap()).unwrap();
+    let format = VideoFormat::new("NV12".parse().unwrap(), 320, 240);
+    let video = VideoExporter::on_gpu(path, format.clone(), &context).unwrap();
+    let writes = cuda::Stream::new(&context).unwrap();
+    let reads = std::sync::Arc::new(cuda::Stream::new(&context).unwrap());
+    let config = reader::Config::default().gpu(Some(context.clone())).policy(frameshare::Policy::Lossless);
+    let mut frames = reader::Frames::open(path, config).unwrap();
+    for number in 1..=20 {
+        let mut frame = video.frame().unwrap();
+        assert!(frame.bytes_mut().is_empty() && frame.device_pointer(2).is_none());
+        let (start, size) = (frame.device_pointer(0).unwrap(), frame.size());
+        assert_eq!(frame.device_pointer(1), Some(start + 320 * 240));
+        // SAFETY: the frame has this size, and is held until it is published.
+        unsafe { writes.fill(start, number, size as usize) }.unwrap();
+        match number % 2 {
+            0 => video.publish(frame).unwrap(),
+            _ => video.publish_on(frame, &writes).unwrap(),
+        };
+        let frame = frames.next().unwrap().unwrap();
+        let start = frame.plane(0).unwrap().device_pointer_on(&reads).unwrap().unwrap();
+        let mut bytes = vec![0; size as usize];
+        // SAFETY: the frame is held, and the buffer is read after the copy.
+        unsafe { reads.download(bytes.as_mut_ptr(), start, bytes.len()) }.unwrap();
+        reads.synchronize().unwrap();
+        assert!(bytes.iter().all(|byte| *byte == number), "frame {number}");
+    }
+    let host = VideoExporter::new(folder.path().join("host.sock").to_str().unwrap(), format).unwrap();
+    assert_eq!(host.frame().unwrap().device_pointer(0), None);
+}
+
 #[test]
 fn examples_export_and_read_every_frame() {
     let folder = tempfile::tempdir().unwrap();

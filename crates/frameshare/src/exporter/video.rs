@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! An exporter of raw video in host memory.
+//! An exporter of raw video, in host memory or on a GPU.
 //!
 //! # Safety
 //!
@@ -14,11 +14,13 @@ use super::{AcquireError, BindError, Config, Exporter, Frame, PublishError, Purp
 use crate::{
     Endpoint, EndpointError, Interrupt,
     fence::Written,
+    memory::Address,
     monotonic_ns,
     video::{PlaneLayout, VideoError, VideoFormat},
 };
+use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{Plane, Sequence, message};
-use std::{io, slice};
+use std::{io, slice, sync::Arc};
 
 /// The reason why frames cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,7 @@ pub enum VideoExporterError {
     Io(#[from] io::Error),
 }
 
-/// An exporter of raw video in host memory; dropping it ends the stream for its readers.
+/// An exporter of raw video; dropping it ends the stream for its readers.
 ///
 /// ```
 /// use frameshare::{exporter::VideoExporter, video::VideoFormat};
@@ -83,12 +85,47 @@ impl VideoExporter {
         Self::with(Exporter::bind(&endpoint, Config::default(), on_notice)?, format)
     }
 
+    /// Opens a stream of frames in GPU memory, which work of this context writes; otherwise as
+    /// [`VideoExporter::new`].
+    ///
+    /// ```no_run
+    /// use frameshare::{cuda::{Context, Device, Stream}, exporter::VideoExporter, video::VideoFormat};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = Context::primary(&Device::find("0")?)?;
+    /// let stream = Stream::new(&context)?;
+    /// let format = VideoFormat::new("NV12".parse()?, 1920, 1080).rate(30, 1);
+    /// let exporter = VideoExporter::on_gpu("cam0", format, &context)?;
+    /// let frame = exporter.frame()?;
+    /// let luma = frame.device_pointer(0);
+    /// // ... queue work on `stream` that writes there ...
+    /// exporter.publish_on(frame, &stream)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`VideoExporter::new`], and if the GPU has no memory that can be shared.
+    pub fn on_gpu(
+        stream: &str,
+        format: VideoFormat,
+        context: &Arc<Context>,
+    ) -> Result<Self, VideoExporterError> {
+        let endpoint = Endpoint::of_text(stream)?;
+        let on_notice = |notice| log::info!(target: "frameshare", "{notice:?}");
+        let config = Config::default().gpu(Some(Arc::clone(context)));
+        Self::over(Exporter::bind(&endpoint, config, on_notice)?, format)
+    }
+
     /// Exports video with an exporter, whose slots are in host memory from now on.
     ///
     /// # Errors
     /// [`VideoExporterError`] if the size of the frames overflows.
     pub fn with(exporter: Exporter, format: VideoFormat) -> Result<Self, VideoExporterError> {
         exporter.use_host_memory(true);
+        Self::over(exporter, format)
+    }
+
+    /// Exports video with an exporter, whose slots are where its configuration says.
+    fn over(exporter: Exporter, format: VideoFormat) -> Result<Self, VideoExporterError> {
         let (planes, size, interrupt) = (format.default_planes()?, format.size()?, Interrupt::new()?);
         let mut new = Self { exporter, interrupt, format: format.clone(), planes, size, formats: 0 };
         new.set_format(format)?;
@@ -128,12 +165,27 @@ impl VideoExporter {
         Ok(NewFrame { slot, planes, size, format, pts: None, metadata: Vec::new() })
     }
 
-    /// Publishes a frame to every reader, and returns its sequence number.
+    /// Publishes a frame to every reader, and returns its sequence number. One in GPU memory is
+    /// ready behind all work of the context; [`VideoExporter::publish_on`] is cheaper.
     ///
     /// # Errors
     /// [`VideoExporterError::Publish`] if a wait for a lossless reader was interrupted, or the
     /// frame is another exporter's; [`VideoExporterError::FormerFormat`].
     pub fn publish(&self, frame: NewFrame) -> Result<Sequence, VideoExporterError> {
+        let is_host = frame.slot.as_ptr().is_some();
+        self.publish_written(frame, if is_host { Written::Cpu } else { Written::Somewhere })
+    }
+
+    /// Publishes a frame in GPU memory, which is ready behind the work queued on `stream` so far.
+    /// Does not wait for the GPU.
+    ///
+    /// # Errors
+    /// As [`VideoExporter::publish`].
+    pub fn publish_on(&self, frame: NewFrame, stream: &Stream) -> Result<Sequence, VideoExporterError> {
+        self.publish_written(frame, Written::On(stream))
+    }
+
+    fn publish_written(&self, frame: NewFrame, written: Written<'_>) -> Result<Sequence, VideoExporterError> {
         if frame.format != self.formats && frame.slot.belongs_to(&self.exporter) {
             return Err(VideoExporterError::FormerFormat);
         }
@@ -146,7 +198,7 @@ impl VideoExporter {
             duration,
             planes: &places,
             metadata: &frame.metadata,
-            ..Frame::new(&frame.slot, frame.size, Written::Cpu)
+            ..Frame::new(&frame.slot, frame.size, written)
         };
         Ok(self.exporter.publish(described, &self.interrupt)?)
     }
@@ -226,7 +278,21 @@ impl NewFrame {
         &self.planes
     }
 
-    /// All bytes of the frame.
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The CUDA device pointer of the first row of a plane; `None` in host memory, and if there is
+    /// no plane of this number. Work that writes there is queued before the publication.
+    pub fn device_pointer(&self, plane: usize) -> Option<u64> {
+        match self.slot.address() {
+            Address::Device(start) => Some(start + self.planes.get(plane)?.offset as u64),
+            Address::Host(_) => None,
+        }
+    }
+
+    /// All bytes of the frame; none in GPU memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let Some(start) = self.slot.as_ptr() else { return &mut [] };
         // SAFETY: the slot has at least this size, and `self`, borrowed exclusively, is its only

@@ -225,7 +225,7 @@ fn metas_of_the_engine_are_metas_of_buffers_and_back() {
     // The engine passes over the kinds that it only names.
     let all = with(|buffer| {
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
-        gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30, 1), None));
+        gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30000, 1001), None));
         let reference = gst::Caps::builder("timestamp/x-unix").build();
         gst::ReferenceTimestampMeta::add(buffer, &reference, gst::ClockTime::SECOND, None);
         gst_video::VideoMeta::add(
