@@ -333,6 +333,20 @@ def test_array_of_a_gpu_is_refused_on_the_host():
     )
 
 
+class OnGpuWithBuffer(ctypes.c_uint8 * (480 * 640 * 3)):
+    """As an array of CuPy, which has the buffer protocol for managed memory."""
+
+    __cuda_array_interface__ = OnGpu.__cuda_array_interface__
+
+
+def test_array_of_a_gpu_is_not_taken_for_a_buffer():
+    with (
+        created() as exporter,
+        pytest.raises(ValueError, match="on a GPU: frames of cam0 are in host memory"),
+    ):
+        exporter.publish(OnGpuWithBuffer())
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The suite `python-bench` of tests/gpu/run: cost of a frame that several Python processes read on one GPU.
 
-    bench.py [--readers 1,4,8] [--rounds 3] [--frames 600] [--transports NAME,...]
+    bench.py [--readers 1,4,8] [--rounds 3] [--frames 300] [--transports NAME,...] [--no-clips]
 
-1920x1080 NV12 frames lie on the GPU in one process; N others run a kernel of PyTorch that reads each one, and wait for it.
+1920x1080 NV12 frames lie on the GPU in one process; N others run a kernel of PyTorch that reads each one, and wait
+for it.
 
     frameshare       slots in `vmm` memory, read by DLPack
     torch            torch.multiprocessing: CUDA tensors through queues
@@ -12,10 +13,12 @@
     cuda-core        IPC buffers of cuda.core, if it is installed
 
 The rounds of all transports alternate, in processes that stay. `fps` is without a pace, all frames read by all
-readers; `latency` is at 60 frames a second, from before the copy into the slot until the reader's kernel has ended;
-`cpu` is the time of all processes for a frame that one reader reads. Ratios are those to frameshare in the same round,
-with their smallest and largest. Then the frames of a clip: decoded once (frameshare), or in every process (NVIDIA's decoder
-by GStreamer, and OpenCV with a copy to the GPU).
+readers; `latency_us` is at 60 frames a second, from before the copy into the slot until the reader's kernel has ended;
+`cpu_us` is the time of all processes divided by frames and readers, without a pace, and `cpu_paced_us` at 60 frames a
+second. Ratios are those to frameshare in the same round, with their smallest and largest.
+
+Then the CPU time of a clip's frames: decoded once and read by all (frameshare), or decoded in every process (NVIDIA's
+decoder by GStreamer without any reader, and OpenCV with a copy to the GPU).
 """
 
 import argparse
@@ -329,6 +332,8 @@ class Team:
             context = torch.multiprocessing.get_context("spawn")
             shared["queues"] = [context.Queue() for _ in range(readers)]
         pairs = [context.Pipe() for _ in range(readers)]
+        # Names of the queues' semaphores have to last until all processes have opened them.
+        self.kept = (shared, pairs)
         roles = [(producing, [pair[0] for pair in pairs], shared)]
         roles += [(consuming, pair[1], {**shared, "index": index}) for index, pair in enumerate(pairs)]
         for role, link, known in roles:
@@ -337,6 +342,9 @@ class Team:
             process.start()
             self.processes.append(process)
             self.controls.append(own)
+
+    def wait(self):
+        """Wait until all processes are ready."""
         for control in self.controls:
             answer(control)
 
@@ -358,6 +366,10 @@ class Team:
             "latency_p99_us": waits[int(0.99 * len(waits))] / 1e3,
         }
 
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+
     def stop(self):
         for control in self.controls:
             with contextlib.suppress(OSError):
@@ -377,25 +389,38 @@ def emit(case, **figures):
     print(json.dumps({"suite": "python-bench", "case": case, **figures}), flush=True)
 
 
+def last_line(error):
+    return (str(error).strip() or repr(error)).splitlines()[-1][:200]
+
+
 def compare(readers, options):
     """Measure all transports with this number of readers."""
     teams = {}
     try:
-        for transport in options.transports:
+        # All processes start at once.
+        starting = {transport: Team(transport, readers) for transport in options.transports}
+        for transport, team in starting.items():
+            teams[transport] = team
             try:
-                teams[transport] = Team(transport, readers)
+                team.wait()
             except Missing as error:
+                teams.pop(transport).kill()
                 emit(f"{transport}-{readers}", result="skip", reason=str(error))
             except Exception as error:
                 print(error, flush=True)
-                emit(
-                    f"{transport}-{readers}", result="fail", reason=str(error).strip().splitlines()[-1][:200]
-                )
+                emit(f"{transport}-{readers}", result="fail", reason=last_line(error))
         rounds = {transport: [] for transport in teams}
         for turn in range(options.rounds + 1):
-            for transport, team in teams.items():
-                free = team.run(options.frames, 0)
-                paced = team.run(options.frames // 4, PACE)
+            for transport, team in list(teams.items()):
+                try:
+                    free = team.run(options.frames, 0)
+                    paced = team.run(options.paced_frames, PACE)
+                except Exception as error:
+                    traceback.print_exc()
+                    emit(f"{transport}-{readers}", result="fail", reason=last_line(error))
+                    teams.pop(transport).kill()
+                    rounds.pop(transport)
+                    continue
                 # The first round warms up.
                 if turn:
                     rounds[transport].append(
@@ -422,7 +447,9 @@ def compare(readers, options):
 
 # Frames of a clip.
 
-CLIP = "hd.h264"
+CLIP, CLIP_FRAMES = "hd.h264", 300
+#: Number of times that a pipeline decodes it.
+LOOPS = 3
 
 CLIP_READER = """
 import sys, time, torch, frameshare
@@ -475,9 +502,27 @@ def reports(processes, go):
     return sum(int(count) for count, _ in rows), sum(float(cpu) for _, cpu in rows), seconds
 
 
-def feed(processes, clip, loops):
-    """Write a clip several times into processes, and return their CPU time when they have ended."""
-    for _ in range(loops):
+def cpu_of(process):
+    """Return the CPU time of a running process in seconds."""
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def settled(processes):
+    """Wait until pipelines that wait for their input have started, and return the CPU time that this took."""
+    before, deadline = -1.0, time.monotonic() + 20
+    while (now := sum(map(cpu_of, processes))) != before:
+        if time.monotonic() > deadline:
+            raise RuntimeError("a pipeline has not settled for 20 s")
+        before = now
+        time.sleep(0.3)
+    return now
+
+
+def feed(processes, clip):
+    """Write a clip into pipelines, and return their CPU time when they have ended."""
+    for _ in range(LOOPS):
         for process in processes:
             process.stdin.write(clip)
     for process in processes:
@@ -507,71 +552,74 @@ def pipeline(text):
     )
 
 
-def clip_by_frameshare(readers, loops):
+def clip_by_frameshare(readers):
     from support import RUNTIME
 
-    clip, socket = clip_of(), f"/tmp/bench-{readers}.sock"
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(RUNTIME + socket)
+    clip, socket = clip_of(), f"/tmp/bench-{os.getpid()}-{readers}.sock"
     exporter = pipeline(f"fdsrc ! h264parse ! nvh264dec ! framesharesink socket-path={socket} sync=false")
     processes = started(CLIP_READER, RUNTIME + socket, readers)
     spent = []
+
+    def go():
+        before = settled([exporter])
+        spent.append(feed([exporter], clip) - before)
+
     try:
-        frames, cpu, seconds = reports(processes, lambda: spent.append(feed([exporter], clip, loops)))
+        frames, cpu, _ = reports(processes, go)
     finally:
         for process in (exporter, *processes):
-            if process.poll() is None:
+            if process.returncode is None and process.poll() is None:
                 process.kill()
-    return frames, cpu + spent[0], seconds
+    return frames, cpu + spent[0]
 
 
-def clip_by_decoders(readers, loops):
+def clip_by_decoders(readers):
+    clip = clip_of()
     processes = [pipeline("fdsrc ! h264parse ! nvh264dec ! fakesink sync=false") for _ in range(readers)]
-    begin = time.monotonic()
     try:
-        cpu = feed(processes, clip_of(), loops)
+        before = settled(processes)
+        cpu = feed(processes, clip) - before
     finally:
         for process in processes:
             if process.returncode is None and process.poll() is None:
                 process.kill()
-    return 300 * loops * readers, cpu, time.monotonic() - begin
+    return CLIP_FRAMES * LOOPS * readers, cpu
 
 
-def clip_by_opencv(readers, loops):
+def clip_by_opencv(readers):
     path = f"/tmp/bench-{os.getpid()}.h264"
     with open(path, "wb") as file:
-        file.write(clip_of() * loops)
+        file.write(clip_of())
     try:
-        return reports(started(CV_READER, path, readers), lambda: None)
+        frames, cpu, _ = reports(started(CV_READER, path, readers), lambda: None)
     finally:
         os.remove(path)
+    return frames, cpu
 
 
 def compare_clips(readers, options):
-    """Measure the frames of a clip: the difference of two lengths, so that no start is in it."""
+    """Measure the CPU time of the frames of a clip, without that of any start."""
     ways = {"clip-frameshare": clip_by_frameshare, "clip-decoders": clip_by_decoders}
     try:
         __import__("cv2")
-
         ways["clip-opencv"] = clip_by_opencv
     except ImportError as error:
         emit(f"clip-opencv-{readers}", result="skip", reason=str(error))
     rounds = {way: [] for way in ways}
-    for _ in range(options.rounds):
+    for _ in range(options.clip_rounds):
         for way, run in ways.items():
             try:
-                short, long = run(readers, 1), run(readers, 4)
+                frames, cpu = run(readers)
             except Exception as error:
                 traceback.print_exc()
-                emit(f"{way}-{readers}", result="fail", reason=str(error)[:200])
+                emit(f"{way}-{readers}", result="fail", reason=last_line(error))
                 continue
-            frames, cpu, seconds = (after - before for before, after in zip(short, long, strict=True))
-            rounds[way].append({"fps": frames / readers / seconds, "cpu_us": 1e6 * cpu / frames})
+            rounds[way].append({"frames": frames, "cpu_us": 1e6 * cpu / frames})
     own = rounds["clip-frameshare"]
     for way, found in rounds.items():
         if not found:
             continue
-        line = {name: spread([one[name] for one in found]) for name in found[0]}
+        line = {"frames": found[0]["frames"], "cpu_us": spread([one["cpu_us"] for one in found])}
         if way != "clip-frameshare" and len(own) == len(found):
             ratios = [one["cpu_us"] / base["cpu_us"] for one, base in zip(found, own, strict=True)]
             line["cpu_us_to_frameshare"] = spread(ratios)
@@ -582,7 +630,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--readers", default="1,4,8")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=600)
+    parser.add_argument("--frames", type=int, default=300)
+    parser.add_argument("--paced-frames", type=int, default=45)
+    parser.add_argument("--clip-rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=int, default=180, help="no measurement begins after this time")
     parser.add_argument("--transports", default=",".join(TRANSPORTS))
     parser.add_argument("--no-clips", action="store_true")
     options = parser.parse_args()
@@ -592,15 +643,21 @@ def main():
     except (ImportError, RuntimeError) as error:
         print(f"PyTorch finds no GPU: {error}")
         return 1
-    failed = False
-    for readers in map(int, options.readers.split(",")):
-        for measure in (compare, *(() if options.no_clips else (compare_clips,))):
-            try:
-                measure(readers, options)
-            except Exception as error:
-                traceback.print_exc()
-                emit(f"{measure.__name__}-{readers}", result="fail", reason=str(error)[:200])
-                failed = True
+    failed, deadline = False, time.monotonic() + options.seconds
+    counts = [int(count) for count in options.readers.split(",")]
+    plan = [(compare, readers) for readers in counts]
+    if not options.no_clips:
+        plan += [(compare_clips, readers) for readers in counts]
+    for measure, readers in plan:
+        if time.monotonic() > deadline:
+            emit(f"{measure.__name__}-{readers}", result="skip", reason=f"after {options.seconds} s")
+            continue
+        try:
+            measure(readers, options)
+        except Exception as error:
+            traceback.print_exc()
+            emit(f"{measure.__name__}-{readers}", result="fail", reason=last_line(error))
+            failed = True
     return failed
 
 

@@ -140,8 +140,22 @@ def parse_capsule(capsule):
     )
 
 
+class Compact:
+    """A plane as a private copy without padding, made in GPU memory."""
+
+    def __init__(self, plane):
+        self.plane = plane
+
+    def __dlpack_device__(self):
+        return self.plane.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.plane.__dlpack__(**{**options, "copy": True})
+
+
 class Torch:
     name = "torch"
+    needs_copies = False
 
     def __init__(self):
         self.torch = needs("torch")
@@ -164,6 +178,7 @@ class Torch:
 
 class Cupy:
     name = "cupy"
+    needs_copies = False
 
     def __init__(self):
         self.cupy = needs("cupy")
@@ -183,6 +198,8 @@ class Cupy:
 
 class Jax:
     name = "jax"
+    #: JAX refuses rows with padding, as the decoder's are.
+    needs_copies = True
 
     def __init__(self):
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -191,7 +208,7 @@ class Jax:
             raise Skip("JAX finds no GPU")
 
     def of(self, plane):
-        return self.jax.dlpack.from_dlpack(plane)
+        return self.jax.dlpack.from_dlpack(Compact(plane))
 
     def bytes(self, array):
         import numpy
@@ -207,6 +224,7 @@ class Jax:
 
 class Numba:
     name = "numba"
+    needs_copies = False
 
     def __init__(self):
         self.cuda = needs("numba.cuda")

@@ -21,6 +21,11 @@ use std::{
     fmt, slice,
 };
 
+/// DLPack's types of devices with host memory: plain and pinned.
+const HOST: [i64; 2] = [1, 3];
+/// Those with CUDA memory: plain and managed.
+const GPU: [i64; 2] = [2, 13];
+
 /// The place of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -109,6 +114,20 @@ impl Array {
     /// # Errors
     /// `TypeError` for objects without any of the protocols; the library's own errors.
     pub fn of(object: &Bound<'_, PyAny>, stream: Option<Handle>) -> PyResult<Self> {
+        // GPU memory first: CuPy's arrays have the buffer protocol too, for managed memory.
+        let device = match object.getattr("__dlpack_device__") {
+            Ok(device) => Some(device.call0()?.extract::<(i64, i64)>()?),
+            Err(_) => None,
+        };
+        match device {
+            Some(device) if !HOST.contains(&device.0) => return Self::of_dlpack(object, device, stream),
+            None => {
+                if let Ok(interface) = object.getattr("__cuda_array_interface__") {
+                    return Self::of_cuda_interface(object, &interface, stream);
+                }
+            }
+            Some(_) => {}
+        }
         let mut refused = None;
         // SAFETY: the object is alive.
         if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
@@ -117,11 +136,8 @@ impl Array {
                 taken => return taken,
             }
         }
-        if let Ok(device) = object.getattr("__dlpack_device__") {
-            return Self::of_dlpack(object, &device, stream);
-        }
-        if let Ok(interface) = object.getattr("__cuda_array_interface__") {
-            return Self::of_cuda_interface(object, &interface, stream);
+        if let Some(device) = device {
+            return Self::of_dlpack(object, device, stream);
         }
         Err(match refused {
             Some(error) => error,
@@ -175,12 +191,9 @@ impl Array {
 
     fn of_dlpack(
         object: &Bound<'_, PyAny>,
-        device: &Bound<'_, PyAny>,
+        (kind, number): (i64, i64),
         stream: Option<Handle>,
     ) -> PyResult<Self> {
-        const HOST: [i64; 2] = [1, 3];
-        const GPU: [i64; 2] = [2, 13];
-        let (kind, number) = device.call0()?.extract::<(i64, i64)>()?;
         let place = match kind {
             _ if HOST.contains(&kind) => Place::Host,
             _ if GPU.contains(&kind) => Place::Gpu(Some(number)),
