@@ -497,7 +497,7 @@ def reports(processes, go):
             raise RuntimeError("a reader did not start")
     begin = time.monotonic()
     go()
-    rows = [process.communicate(timeout=60)[0].split() for process in processes]
+    rows = [process.stdout.read().split() for process in processes]
     seconds = time.monotonic() - begin
     return sum(int(count) for count, _ in rows), sum(float(cpu) for _, cpu in rows), seconds
 

@@ -555,7 +555,9 @@ def read_back(name, publish):
             publish(exporter)
             exporter.end()
             exporter.drain(timeout=20)
-            output, _ = process.communicate(timeout=30)
+            # Not `communicate`, which does not see what `readline` has buffered.
+            output = process.stdout.read()
+            process.wait(30)
         finally:
             process.kill()
     return [tuple(map(int, line.split()[1:])) for line in output.splitlines()]
