@@ -103,7 +103,7 @@ def test_matcher_pairs_each_frame_with_its_own_result():
             frameshare.create_results("r") as results,
             frameshare.open_results("r", policy="lossless") as stream,
         ):
-            matcher = frameshare.Matcher(frames, stream)
+            matcher = frameshare.Matcher(frames, stream, max_frames=3)
             for _ in range(50):
                 shoot(exporter, 3)
                 keys = []
@@ -155,6 +155,33 @@ def test_matcher_is_bounded():
             del frame
             assert matcher.next(10) is None
             assert matcher.unmatched_frames == 9
+
+
+SLOW_MODEL = """
+import frameshare, time
+with frameshare.open("cam0", timeout=20) as frames, frameshare.create_results("r") as results:
+    for frame in frames:
+        if frame.sequence % 4 == 0:
+            results.publish(frame, frame.sequence)
+"""
+
+
+@pytest.mark.parametrize("max_frames", [1, 2, 3])
+def test_matcher_goes_on_with_a_model_that_skips_frames(max_frames):
+    programs = [subprocess.Popen([sys.executable, "-c", program]) for program in (CAMERA, SLOW_MODEL)]
+    try:
+        with frameshare.open("cam0", timeout=20) as frames, frameshare.open_results("r", timeout=20) as stream:
+            matcher = frameshare.Matcher(frames, stream, max_frames=max_frames)
+            kept = None
+            for _ in range(20):
+                # The caller holds one frame all the time.
+                kept, value = matcher.next(20)
+                assert (kept.sequence, kept.sequence % 4) == (value, 0)
+            assert matcher.unmatched_frames > 0
+    finally:
+        for process in programs:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("option", ["max_frames", "max_results"])

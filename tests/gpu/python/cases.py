@@ -585,6 +585,26 @@ def publish_torch():
     return {"frames": len(found)}
 
 
+@case("publish-on-a-wrong-stream-is-caught")
+def publish_on_a_wrong_stream_is_caught():
+    """Negative control: the frame is ready behind a stream that does not write it."""
+    torch = support.Torch().torch
+
+    def publish(exporter):
+        queue, other = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(queue):
+            for value in range(50):
+                with exporter.acquire(stream=other) as slot:
+                    address = slot.plane(0).__cuda_array_interface__["data"][0]
+                    torch.cuda._sleep(10_000_000)
+                    torch.as_tensor(Raw(address, (360, 640)), device="cuda").fill_(value)
+
+    found = read_back("pubwrong", publish)
+    wrong = sum(values != (value,) for value, values in enumerate(found))
+    assert wrong > 0, "a frame of another stream was right: the cases of publishing show nothing"
+    return {"frames": len(found), "wrong": wrong}
+
+
 @case("publish-in-place-torch")
 def publish_in_place_torch():
     torch = support.Torch().torch

@@ -207,14 +207,14 @@ def open_results(
 class Matcher:
     """Pairs the frames of a stream with their results. Iteration yields pairs of frame and value.
 
-    A frame waits for its result, and is held meanwhile: at most `max_frames` of them, which has to be less than the
-    `max_held` of the stream, and at least the delay of the model in frames. If more come, the oldest one is dropped. A
-    result waits for its frame in the same way, at most `max_results` of them. Restarts of either exporter
-    need no care: keys of another run never match.
+    A frame waits for its result, and is held meanwhile: at most `max_frames` of them, which is the longest delay of the
+    model in frames, and at most the `max_held` of the stream less two: the caller has one, and one is being taken. If
+    more come, the oldest one is dropped. A result waits for its frame in the same way, at most `max_results` of
+    them. Restarts of either exporter need no care: keys of another run never match.
     """
 
     def __init__(
-        self, frames: Stream, results: ResultStream, *, max_frames: int = 3, max_results: int = 256
+        self, frames: Stream, results: ResultStream, *, max_frames: int = 2, max_results: int = 256
     ) -> None:
         for name, value in (("max_frames", max_frames), ("max_results", max_results)):
             if value < 1:
@@ -275,9 +275,12 @@ class Matcher:
         if key in self._values:
             self._pair(key)
         elif len(self._held) > self._max_frames:
-            self._held.popitem(last=False)
-            self.unmatched_frames += 1
+            self._drop_oldest()
         return True
+
+    def _drop_oldest(self) -> None:
+        self._held.popitem(last=False)
+        self.unmatched_frames += 1
 
     def next(self, timeout: float | None = None) -> tuple[Frame, Any] | None:
         """Wait for the next pair; None when the frames have ended and no further result can come.
@@ -290,9 +293,13 @@ class Matcher:
             poll.register(stream.fileno(), select.POLLIN)
         while not self._ready:
             # Results first: they are small, and a frame that comes later finds its own here.
-            took = self._take_results()
-            took = self._take_frame() or took
-            if took or self._ready:
+            took_results = self._take_results()
+            if self._take_frame() or self._ready:
+                continue
+            if took_results:
+                # Their frames are perhaps those that this process has no room for.
+                if len(self._held) >= self._max_frames:
+                    self._drop_oldest()
                 continue
             if self._ended and (not self._held or self._results.has_ended):
                 self.unmatched_frames += len(self._held)

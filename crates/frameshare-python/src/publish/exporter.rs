@@ -338,7 +338,7 @@ pub fn create(
         (Some(_), Some("host")) => {
             return Err(PyValueError::new_err("memory \"host\" needs device=\"cpu\""));
         }
-        (Some(device), _) => config = config.on_gpu(device).or_raise()?.memory(kind),
+        (Some(device), _) => config = py.detach(|| config.on_gpu(device)).or_raise()?.memory(kind),
         _ => {}
     }
     bind(py, name, config, Some(Video::new(video)?))
@@ -489,13 +489,14 @@ impl Exporter {
                 "the planes are written on several streams: name the one that waits for the others, as stream",
             ));
         }
-        let stream = handle.open(gpu)?;
+        let stream = py.detach(|| handle.open(gpu))?;
         let published = py
             .detach(|| target::copy_on_gpu(&slot, &copies, &stream))
             .and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, timeout));
         if published.is_err() {
             // The copy may be under way: the slot is free when it has ended.
-            self.0.engine().map_or(Ok(()), |engine| engine.drop_after(&stream, Box::new(slot)).or_raise())?;
+            let freed = |engine: exporter::Exporter| engine.drop_after(&stream, Box::new(slot)).or_raise();
+            py.detach(|| self.0.engine().map_or(Ok(()), freed))?;
         }
         published
     }
