@@ -279,8 +279,10 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
 /// ("disconnect"); each waits no longer than `reader_timeout` seconds. With `keep_last`, readers
 /// that join later get the last frame, if none has followed it for this many seconds.
 #[pyfunction]
-#[pyo3(signature = (name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
-    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, keep_last = None))]
+#[pyo3(signature = (
+    name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
+    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, keep_last = None
+))]
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn create(
     py: Python<'_>,

@@ -282,8 +282,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let writing = self.lock().writing.take();
         if let Some(writing) = writing {
-            // Work may be under way. An error means that the GPU has failed, which ends the work. The
-            // driver may block, so the GIL is released.
+            // Work may be under way. An error means that the GPU has failed, which ends the work.
+            // The driver may block, so the GIL is released.
             let _ = Python::attach(|py| py.detach(|| self.free(&writing)));
         }
     }
