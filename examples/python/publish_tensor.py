@@ -4,13 +4,15 @@
 
 import argparse
 import time
+from collections.abc import Callable
+from typing import Any
 
 import frameshare
 
 WIDTH, HEIGHT = 640, 360
 
 
-def drawing_with_numpy():
+def drawing_with_numpy() -> Callable[[int], Any]:
     import numpy as np
 
     columns = np.arange(WIDTH, dtype=np.uint8)[None, :, None]
@@ -19,14 +21,14 @@ def drawing_with_numpy():
     return lambda number: columns + rows + phases + np.uint8(number % 256)
 
 
-def drawing_with_torch(torch, device):
+def drawing_with_torch(torch: Any, device: str) -> Callable[[int], Any]:
     columns = torch.arange(WIDTH, device=device)[None, :, None]
     rows = torch.arange(HEIGHT, device=device)[:, None, None]
     phases = torch.tensor([0, 85, 170], device=device)
     return lambda number: ((columns + rows + phases + number) % 256).to(torch.uint8)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stream", help="name of the stream, or path of its socket")
     parser.add_argument("--frames", type=int, default=300, help="number of frames (default: %(default)s)")

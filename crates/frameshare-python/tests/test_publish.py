@@ -565,6 +565,32 @@ def test_exporter_is_not_pickled():
         pickle.dumps(exporter)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_forked_child_leaves_the_stream_to_its_parent():
+    exporter = created("GRAY8")
+    with opened() as stream:
+        slot = exporter.acquire()
+        child = os.fork()
+        if child == 0:
+            data = image(480, 640)
+            uses = (lambda: exporter.publish(data), exporter.acquire, exporter.close, exporter.end, slot.publish)
+            found = 0
+            for use in (*uses, slot.discard, lambda: slot.planes, lambda: exporter.readers, lambda: exporter.closed):
+                try:
+                    use()
+                except frameshare.Error as error:
+                    found += "the exporter of cam0 belongs to the parent of this forked child" in str(error)
+            del slot, exporter, uses, use
+            os._exit(0 if found == 9 else found + 1)
+        assert os.waitpid(child, 0)[1] == 0
+        with slot:
+            numpy.asarray(slot.plane(0))[:] = 3
+        assert planes_of(stream.next(10))[0].max() == 3
+        exporter.publish(image(480, 640))
+        assert stream.next(10).sequence == 2
+        exporter.close()
+
+
 def test_many_frames_leak_nothing():
     def resident():
         with open("/proc/self/statm", encoding="ascii") as file:

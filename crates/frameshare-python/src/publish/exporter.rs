@@ -13,7 +13,10 @@ use super::{
     slot::{self, Times, Writing},
     target::{self, Video},
 };
-use crate::error::{ClosedError, Error, OrRaise, TimeoutError, ToException};
+use crate::{
+    error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
+    fork::{OfProcess, Process},
+};
 use frameshare::{
     Endpoint, Format, Interrupt, MemoryKind,
     cuda::{Context, Device, Stream},
@@ -28,7 +31,7 @@ use pyo3::{
     types::{PyFloat, PyInt, PyString, PyTuple},
 };
 use std::{
-    fmt,
+    fmt, process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -39,8 +42,9 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The exporter of one stream, shared by the class and its slots.
 pub struct Shared {
     name: String,
+    process: Process,
     /// `None` after `close`.
-    engine: Mutex<Option<exporter::Exporter>>,
+    engine: Mutex<Option<OfProcess<exporter::Exporter>>>,
     /// `None` for a stream of data, whose frames have any size.
     pub video: Option<Video>,
     pub gpu: Option<Arc<Context>>,
@@ -87,18 +91,36 @@ impl Limit {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<exporter::Exporter>> {
+    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<exporter::Exporter>>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The engine's exporter.
     ///
     /// # Errors
-    /// `ClosedError` after `close`.
+    /// `ClosedError` after `close`, `Error` in a forked child.
     pub fn engine(&self) -> PyResult<exporter::Exporter> {
+        self.check_process()?;
         let closed =
             || ClosedError::new_err(format!("the exporter of {} was closed by this process", self.name));
-        self.lock().clone().ok_or_else(closed)
+        self.lock().as_ref().map(|engine| exporter::Exporter::clone(engine)).ok_or_else(closed)
+    }
+
+    /// Checks that this is no forked child, before a lock is taken that another thread of the
+    /// parent may have held at the fork.
+    ///
+    /// # Errors
+    /// `Error` in a child.
+    pub fn check_process(&self) -> PyResult<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(Error::new_err(format!(
+            "the exporter of {} belongs to the parent of this forked child, process {}: create a stream of another \
+             name in the child",
+            self.name,
+            process::id()
+        )))
     }
 
     /// The place of the frames.
@@ -375,7 +397,8 @@ fn bind(py: Python<'_>, name: &str, config: Config, video: Option<Video>) -> PyR
     }
     Ok(Exporter(Arc::new(Shared {
         name: name.to_owned(),
-        engine: Mutex::new(Some(engine)),
+        process: Process::current(),
+        engine: Mutex::new(Some(OfProcess::new(engine))),
         video,
         gpu,
         interrupt,
@@ -573,19 +596,22 @@ impl Exporter {
     }
 
     /// Ends the stream. Readers keep the frames that they hold.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.check_process()?;
         py.detach(|| {
             let engine = self.0.lock().take();
             if let Some(engine) = engine {
                 engine.end_of_stream();
             }
         });
+        Ok(())
     }
 
     /// Whether `close` was called.
     #[getter]
-    fn closed(&self) -> bool {
-        self.0.lock().is_none()
+    fn closed(&self) -> PyResult<bool> {
+        self.0.check_process()?;
+        Ok(self.0.lock().is_none())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -593,8 +619,8 @@ impl Exporter {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -609,7 +635,7 @@ impl Exporter {
             }
             None => "data".into(),
         };
-        let state = if self.closed() { " (closed)" } else { "" };
+        let state = if self.closed().unwrap_or(false) { " (closed)" } else { "" };
         format!("<frameshare.Exporter {:?}: {format} on {}{state}>", self.0.name, self.device())
     }
 }

@@ -131,6 +131,7 @@ impl Slot {
     }
 
     fn writing(&self) -> PyResult<Arc<Writing>> {
+        self.shared.check_process()?;
         let state = self.lock();
         let ended = || {
             let how = match state.sequence {
@@ -236,6 +237,7 @@ impl Slot {
 
     /// Returns the slot to the exporter without publishing it.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.check_process()?;
         let writing = self.lock().writing.take();
         writing.map_or(Ok(()), |writing| py.detach(|| self.free(&writing)))
     }
@@ -280,6 +282,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // A forked child leaves the slot and the GPU to its parent.
+        if self.shared.check_process().is_err() {
+            return;
+        }
         let writing = self.lock().writing.take();
         if let Some(writing) = writing {
             // Work may be under way. An error means that the GPU has failed, which ends the work.
