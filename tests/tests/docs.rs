@@ -123,8 +123,9 @@ impl Workspace {
             return is_case.then(|| self.gpu.contains(&format!("\"{}", ends(case, "\""))));
         }
         let (module, function) = name.rsplit_once("::").unwrap_or(("", name));
-        // Metrics and functions in C begin with their project's name, tests do not.
-        let is_foreign = ["frameshare_", "gst_"].iter().any(|project| name.starts_with(project));
+        // Metrics and functions in C begin with their project's name, protocols of Python with two
+        // underscores; tests do not.
+        let is_foreign = ["frameshare_", "gst_", "__"].iter().any(|project| name.starts_with(project));
         let is_test = function.matches('_').count() >= UNDERSCORES && !is_foreign
             || !module.is_empty() && function.ends_with('*');
         let is_function = is_made_of(module, ":") && is_made_of(function, "*");
