@@ -36,6 +36,7 @@ from ._frameshare import (
 )
 from ._many import Cameras, open_many
 from ._results import Key, Matcher, ResultExporter, ResultStream, create_results, open_results
+from ._rgb import rgb as _rgb_of_frame
 
 __all__ = [
     "Cameras",
@@ -72,5 +73,8 @@ __all__ = [
     "streams",
     "watch_streams",
 ]
+
+# The conversion to RGB is written in Python: it calls the application's libraries.
+setattr(Frame, "rgb", _rgb_of_frame)  # noqa: B010
 
 atexit.register(_finish_logging)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, SupportsIndex, TypeAlias, final
+from typing import Any, Literal, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from ._errors import Error
 from .events import Event, Value
 
+_Array = TypeVar("_Array")
 _Values: TypeAlias = dict[str, Any]
 _Metas: TypeAlias = Mapping[str, _Values] | Iterable[tuple[str, _Values]]
 
@@ -87,6 +88,26 @@ class Frame:
     def plane(self, index: int) -> Plane: ...
     def used_on(self, stream: Any) -> None: ...
     def clone(self) -> Frame: ...
+    @overload
+    def rgb(
+        self,
+        out: None = None,
+        *,
+        like: Literal["torch", "cupy", "numpy"] | None = None,
+        layout: Literal["chw", "hwc"] | None = None,
+        dtype: Any = None,
+        size: Sequence[int] | None = None,
+    ) -> Any: ...
+    @overload
+    def rgb(
+        self,
+        out: _Array,
+        *,
+        like: Literal["torch", "cupy", "numpy"] | None = None,
+        layout: Literal["chw", "hwc"] | None = None,
+        dtype: Any = None,
+        size: Sequence[int] | None = None,
+    ) -> _Array: ...
     def release(self) -> None: ...
     @property
     def released(self) -> bool: ...
