@@ -22,13 +22,15 @@ LIMITS = {"uint8": 0.51, "float16": 0.13, "float32": 0.01}
 
 
 def libraries():
-    """NumPy, and PyTorch on the CPU where the tests run with it."""
-    return ["numpy", *(["torch"] if "torch" in sys.modules else [])]
+    """NumPy, and PyTorch on the CPU where the tests run with it, with NumPy and without."""
+    return ["numpy", *(["torch", "torch-alone"] if "torch" in sys.modules else [])]
 
 
 @pytest.fixture(params=libraries())
-def like(request):
-    return request.param
+def like(request, monkeypatch):
+    if request.param == "torch-alone":
+        monkeypatch.setattr("frameshare._rgb._torch._numpy_view", lambda out: None)
+    return request.param.partition("-")[0]
 
 
 def unsupported(like, frame):
