@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Matrices from samples to RGB, for a matrix, a range and a number of bits."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 # Shares of red and blue in luma.
@@ -23,6 +24,7 @@ class Color(NamedTuple):
     limit: float
 
 
+@lru_cache(maxsize=64)
 def color(model: str, matrix: str, range_: str, bits: int, height: int, limit: float) -> Color:
     """Returns the map from samples of `bits` bits to RGB from 0 to `limit`.
 

@@ -6,6 +6,7 @@ Chroma of half the width lies at the left of its two columns, as in H.264 and MP
 the height lies between its two rows. Positions outside a component are those of its edge.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from ._formats import Format
@@ -25,13 +26,15 @@ class Axis(NamedTuple):
         return self == (self.samples, 1.0, 0.5, self.samples)
 
 
-def axes(pixels: Format, index: int, size: tuple[int, int], out: tuple[int, int]) -> list[Axis]:
+@lru_cache(maxsize=256)
+def axes(pixels: Format, index: int, size: tuple[int, int], out: tuple[int, int]) -> tuple[Axis, Axis]:
     """Returns the positions of the output's columns and rows in a component."""
     component, samples = pixels.components[index], pixels.samples(index, *size)
     # Half a column of the image; and for rows, half a sample of the component.
     shifts = (0.5 / component.sub_x, 0.5)
     subs = (component.sub_x, component.sub_y)
-    return [
+    across, down = (
         Axis(to, of / to / sub, shift, count)
         for to, of, sub, shift, count in zip(out, size, subs, shifts, samples)
-    ]
+    )
+    return across, down
