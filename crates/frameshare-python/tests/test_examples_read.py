@@ -116,7 +116,7 @@ def test_example_without_its_library_says_so(name, tmp_path):
     assert status == 1 and re.fullmatch(rf"{name} needs .*: pip install .*\n", output), output
 
 
-def test_every_example_is_in_readme_and_here():
+def test_readme_lists_examples_that_exist():
     text = (FOLDER / "README.md").read_text()
     listed = set(re.findall(r"^\| \[(\w+\.py)\]", text, re.MULTILINE))
-    assert listed == {path.name for path in FOLDER.glob("*.py")} and set(LIBRARIES) <= listed
+    assert set(LIBRARIES) <= listed <= {path.name for path in FOLDER.glob("*.py")}
