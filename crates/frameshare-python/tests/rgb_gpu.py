@@ -123,6 +123,14 @@ class Cupy:
         self.module.cuda.Device().synchronize()
 
 
+class Plane:
+    """A plane on the GPU, as the package exports it."""
+
+    def __init__(self, array, strides):
+        self.array, self.strides = array, strides
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
 def on_gpu(library, frame):
     """Returns the frame with its planes on the GPU, their padding included."""
     found = type(frame)(**vars(frame))
@@ -133,7 +141,8 @@ def on_gpu(library, frame):
         memory = plane if plane.base is None else plane.base
         while memory.base is not None:
             memory = memory.base
-        found.planes.append(library.upload(memory)[:, : plane[0].size])
+        rows = library.upload(memory)[:, : plane[0].size]
+        found.planes.append(Plane(rows, (memory.shape[1], 1)))
     return found
 
 
@@ -216,7 +225,7 @@ def others(library):
             source.used.clear()
             # The pixels of `frame` come later on this stream: a kernel on another one misses them.
             library.spin()
-            source.planes[0][...] = late.planes[0]
+            source.planes[0].array[...] = late.planes[0].array
             found = rgb(source, like=library.like)
             stream.synchronize()
         assert [library.address(each) for each in source.used] == [library.address(stream)], source.used

@@ -241,3 +241,20 @@ def test_formats_of_reference_are_those_of_package():
     from frameshare._rgb._formats import FORMATS as formats
 
     assert set(formats) == set(FORMATS) and set(SUB) <= set(FORMATS)
+
+
+def test_bottom_up_rows_are_read_from_the_top():
+    frame = make_frame("NV12", 40, 20, padding=6)
+    frame.planes = [plane[::-1] for plane in frame.planes]
+    assert difference(rgb(frame, like="numpy"), frame) <= LIMITS["uint8"]
+
+
+def test_bottom_up_rows_are_refused_for_torch(monkeypatch):
+    """PyTorch ends the process when it takes such an array by DLPack."""
+    pytest.importorskip("torch")
+    frame = make_frame("NV12", 40, 20)
+    frame.planes = [plane[::-1] for plane in frame.planes]
+    assert difference(rgb(frame, like="torch"), frame) <= LIMITS["uint8"]
+    monkeypatch.setattr("frameshare._rgb._torch._numpy_view", lambda out: None)
+    with pytest.raises(frameshare.UnsupportedError, match="plane 0 has its last row first"):
+        rgb(frame, like="torch")

@@ -205,6 +205,13 @@ def test_cupy_converts_frame_on_current_stream(cupy, name, device):
     assert difference(out, frame, (20, 10)) <= 0.01
 
 
+def test_bottom_up_rows_are_refused_for_cupy(cupy):
+    frame = make_frame("NV12", 40, 20, device="cuda:0")
+    frame.planes = [plane[::-1] for plane in frame.planes]
+    with pytest.raises(frameshare.UnsupportedError, match="plane 0 has its last row first"):
+        rgb(frame, like="cupy")
+
+
 def test_cupy_array_on_other_gpu_is_refused(cupy):
     frame = make_frame("NV12", 8, 8, device="cuda:1")
     with pytest.raises(ValueError, match="out is on cuda:0, but the frame is on cuda:1"):

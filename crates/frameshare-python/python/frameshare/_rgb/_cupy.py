@@ -27,7 +27,8 @@ def rgb(request: Request, out: Array | None) -> Array:
             f"out is on cuda:{out.device.id}, but the frame is on {frame.device}: pass an array on that GPU"
         )
     with cupy.cuda.Device(device):
-        planes = [_upload(plane) if is_on_host else cupy.from_dlpack(plane) for plane in frame.planes]
+        take = _upload if is_on_host else cupy.from_dlpack
+        planes = [take(plane) for plane in request.top_down_planes]
         if out is None:
             out = cupy.empty(request.shape, request.dtype)
         view = out.transpose(request.order)

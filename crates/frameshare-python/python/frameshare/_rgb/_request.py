@@ -3,6 +3,7 @@
 
 from typing import Any, NamedTuple
 
+from .._errors import UnsupportedError
 from ._color import Color, color
 from ._formats import Format
 
@@ -30,6 +31,17 @@ class Request(NamedTuple):
     @property
     def source_size(self) -> tuple[int, int]:
         return self.frame.width, self.frame.height
+
+    @property
+    def top_down_planes(self) -> list[Any]:
+        """The planes, for libraries that take no negative strides: PyTorch may end the process."""
+        planes = list(self.frame.planes)
+        for number, plane in enumerate(planes):
+            if plane.strides[0] < 0:
+                raise UnsupportedError(
+                    f"plane {number} has its last row first, which only NumPy reads: use like='numpy'"
+                )
+        return planes
 
     @property
     def color(self) -> Color:

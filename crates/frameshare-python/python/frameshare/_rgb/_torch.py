@@ -30,7 +30,7 @@ def rgb(request: Request, out: Tensor | None) -> Tensor:
 
         _numpy.rgb(request, array)
         return out
-    planes = [torch.from_dlpack(plane).flatten(1) for plane in frame.planes]
+    planes = [torch.from_dlpack(plane).flatten(1) for plane in request.top_down_planes]
     view = out.permute(request.order)
     if device.type == "cpu":
         convert(planes, request.pixels, request.source_size, request.color, view)
