@@ -18,7 +18,7 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next, KeyUnitRequests},
+    reader::{self, Config, Item as Next, UpstreamSender},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
@@ -103,12 +103,12 @@ pub struct Reader {
 #[derive(Debug)]
 struct Seen {
     stats: reader::Stats,
-    key_units: KeyUnitRequests,
+    upstream: UpstreamSender,
 }
 
 impl Seen {
     fn of(reader: &reader::Reader) -> Self {
-        Self { stats: reader.stats(), key_units: reader.key_unit_requests() }
+        Self { stats: reader.stats(), upstream: reader.upstream() }
     }
 }
 
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn frameshare_reader_interrupt(reader: *mut Reader, on: CB
 pub unsafe extern "C" fn frameshare_reader_request_key_unit(reader: *mut Reader) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        unsafe { object(reader, "reader") }?.seen().key_units.send();
+        unsafe { object(reader, "reader") }?.seen().upstream.request_key_unit();
         Ok(Status::Ok)
     })
 }
