@@ -6,6 +6,7 @@
 //! - `cuda_stream`: CUDA streams of other libraries
 //! - `target`: the layout of frames, and copies into them
 //! - `metas`: names and values attached to frames
+//! - `shared`: the engine's exporter, and its waits
 //! - `slot`: slots that are written in place, and the protocols by which they go out
 //! - `exporter`: the class `Exporter`
 
@@ -14,6 +15,7 @@ mod cuda_stream;
 mod error;
 mod exporter;
 pub mod metas;
+mod shared;
 mod slot;
 mod target;
 

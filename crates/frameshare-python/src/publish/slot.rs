@@ -13,7 +13,12 @@
 //! thread, without the GIL.
 #![allow(unsafe_code)]
 
-use super::{cuda_stream::Handle, exporter::Shared, metas, target::Video};
+use super::{
+    cuda_stream::Handle,
+    metas,
+    shared::{Shared, Times},
+    target::Video,
+};
 use crate::{
     error::{OrRaise, ReleasedError},
     layout::{ArrayLayout, Element},
@@ -38,14 +43,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-
-/// Times and metadata of a frame.
-#[derive(Clone, Debug, Default)]
-pub struct Times {
-    pub pts: Option<u64>,
-    pub duration: Option<u64>,
-    pub metadata: Vec<u8>,
-}
 
 /// A slot that is being written, and the streams that do.
 #[derive(Debug)]

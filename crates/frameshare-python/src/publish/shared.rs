@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The engine's exporter of a stream, shared by the class `Exporter` and its slots.
+//!
+//! Waits for lossless readers and for slots release the GIL, and last for [`SLICE`] at most, after
+//! which Python handles its signals. Nothing is lost in between: a frame that had no room is
+//! published again.
+
+use super::{array::Place, target::Video};
+use crate::{
+    error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
+    fork::{OfProcess, Process},
+};
+use frameshare::{
+    Interrupt,
+    cuda::{Context, Stream},
+    exporter::{self, AcquireError, Frame, Purpose},
+    fence::Written,
+    monotonic_ns,
+};
+use pyo3::{exceptions::PyValueError, prelude::*};
+use std::{
+    fmt, process,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Times and metadata of a frame.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    pub pts: Option<u64>,
+    pub duration: Option<u64>,
+    pub metadata: Vec<u8>,
+}
+
+/// Maximum time until a thread that waits handles signals, of which Ctrl-C is one.
+pub const SLICE: Duration = Duration::from_millis(50);
+
+/// The exporter of one stream, shared by the class and its slots.
+pub struct Shared {
+    pub name: String,
+    process: Process,
+    /// `None` after `close`.
+    engine: Mutex<Option<OfProcess<exporter::Exporter>>>,
+    /// `None` for a stream of data, whose frames have any size.
+    pub video: Option<Video>,
+    pub gpu: Option<Arc<Context>>,
+    pub interrupt: Interrupt,
+    reader_timeout: Duration,
+    /// Frames are published by one thread at a time.
+    publishing: Mutex<()>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A limit of a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    end: Option<Instant>,
+    seconds: f64,
+}
+
+impl Limit {
+    pub fn after(seconds: Option<f64>) -> PyResult<Self> {
+        // A wait of a century is one without limit.
+        const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
+        let Some(seconds) = seconds else { return Ok(Self { end: None, seconds: 0.0 }) };
+        if seconds.is_nan() || seconds < 0.0 {
+            return Err(PyValueError::new_err(format!(
+                "timeout is {seconds}, but must be a number of seconds, or None for no limit"
+            )));
+        }
+        let end = (seconds < LONGEST).then(|| Instant::now() + Duration::from_secs_f64(seconds));
+        Ok(Self { end, seconds })
+    }
+
+    pub fn slice(self) -> Duration {
+        self.end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE))
+    }
+
+    pub fn is_over(self) -> bool {
+        self.end.is_some_and(|end| end <= Instant::now())
+    }
+}
+
+impl Shared {
+    /// A stream of this process.
+    pub fn new(
+        name: &str,
+        engine: exporter::Exporter,
+        video: Option<Video>,
+        gpu: Option<Arc<Context>>,
+        reader_timeout: Duration,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            process: Process::current(),
+            engine: Mutex::new(Some(OfProcess::new(engine))),
+            video,
+            gpu,
+            interrupt: Interrupt::new().or_raise()?,
+            reader_timeout,
+            publishing: Mutex::new(()),
+        })
+    }
+
+    /// Ends the stream. Called without the GIL.
+    ///
+    /// # Errors
+    /// `Error` in a forked child.
+    pub fn close(&self) -> PyResult<()> {
+        self.check_process()?;
+        let engine = self.lock().take();
+        if let Some(engine) = engine {
+            engine.end_of_stream();
+        }
+        Ok(())
+    }
+
+    /// Returns whether `close` was called.
+    ///
+    /// # Errors
+    /// `Error` in a forked child.
+    pub fn is_closed(&self) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.lock().is_none())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<exporter::Exporter>>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine's exporter.
+    ///
+    /// # Errors
+    /// `ClosedError` after `close`, `Error` in a forked child.
+    pub fn engine(&self) -> PyResult<exporter::Exporter> {
+        self.check_process()?;
+        let closed =
+            || ClosedError::new_err(format!("the exporter of {} was closed by this process", self.name));
+        self.lock().as_ref().map(|engine| exporter::Exporter::clone(engine)).ok_or_else(closed)
+    }
+
+    /// Checks that this is no forked child, before a lock is taken that another thread of the
+    /// parent may have held at the fork.
+    ///
+    /// # Errors
+    /// `Error` in a child.
+    pub fn check_process(&self) -> PyResult<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(Error::new_err(format!(
+            "the exporter of {} belongs to the parent of this forked child, process {}: create a stream of another \
+             name in the child",
+            self.name,
+            process::id()
+        )))
+    }
+
+    /// The place of the frames.
+    pub fn place(&self) -> Place {
+        let number = |gpu: &Arc<Context>| Place::Gpu(Some(gpu.device().ordinal() as i64));
+        self.gpu.as_ref().map_or(Place::Host, number)
+    }
+
+    /// Returns a free slot; waits for one if all are in use.
+    pub fn acquire(&self, py: Python<'_>, size: u64, limit: Limit) -> PyResult<exporter::Slot> {
+        let engine = self.engine()?;
+        // As long as the engine waits for a slot: two times the limit of a reader.
+        let last = Instant::now() + self.reader_timeout.saturating_mul(2);
+        loop {
+            let time = limit.slice();
+            let slot = py.detach(|| match engine.acquire(size, Purpose::Copy) {
+                Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
+                    engine.wait_for_slot_within(size, why, time, &self.interrupt)
+                }
+                slot => slot,
+            });
+            match slot {
+                Ok(slot) => return Ok(slot),
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_) | AcquireError::Interrupted)
+                    if limit.is_over() =>
+                {
+                    return Err(self.timeout("no slot of", "became free", limit));
+                }
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if Instant::now() < last => {
+                    py.check_signals()?;
+                }
+                Err(error) => return Err(error.to_exception()),
+            }
+        }
+    }
+
+    pub fn timeout(&self, what: &str, event: &str, limit: Limit) -> PyErr {
+        TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds))
+    }
+
+    /// Publishes a slot, and returns the sequence number.
+    pub fn publish(
+        &self,
+        py: Python<'_>,
+        slot: &exporter::Slot,
+        size: u64,
+        written: Option<&Stream>,
+        times: &Times,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let (engine, limit) = (self.engine()?, Limit::after(timeout)?);
+        let entries = self.video.as_ref().map_or(&[][..], |video| &video.entries);
+        let duration = times.duration.or(self.video.as_ref().and_then(|video| video.duration));
+        let pts = times.pts.unwrap_or_else(monotonic_ns);
+        loop {
+            let time = limit.slice();
+            let published = py.detach(|| {
+                let _one = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+                let written = written.map_or(Written::Cpu, Written::On);
+                let frame = Frame {
+                    pts: Some(pts),
+                    duration,
+                    planes: entries,
+                    metadata: &times.metadata,
+                    ..Frame::new(slot, size, written)
+                };
+                engine.publish_within(frame, time, &self.interrupt)
+            });
+            match published.or_raise()? {
+                Some(sequence) => return Ok(sequence.0),
+                None if limit.is_over() => {
+                    return Err(self.timeout("readers of", "had no room for the frame", limit));
+                }
+                None => py.check_signals()?,
+            }
+        }
+    }
+}
