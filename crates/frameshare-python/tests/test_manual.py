@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The blocks of docs/python.md: each runs as a program, beside an exporter of the stream cam0."""
+"""The blocks of docs/python.md: each runs as a program, beside exporters of the streams cam0 and cam1."""
 
 import importlib.util
 import re
@@ -25,9 +25,9 @@ def test_block_of_manual_runs(processes, needs, block):
         pytest.skip("needs PyTorch and a GPU")
     assert needs in ("", "cuda"), needs
     folder = processes.folder
-    path = folder / "frameshare" / "cam0.sock"
-    path.parent.mkdir(mode=0o700)
-    processes.publish("--size", "1280x720", path=str(path))
+    (folder / "frameshare").mkdir(mode=0o700)
+    for name in ("cam0", "cam1"):
+        processes.publish("--size", "1280x720", path=str(folder / "frameshare" / f"{name}.sock"))
     output = run_well(block, XDG_RUNTIME_DIR=str(folder))
     assert "print(" not in block or output.strip()
 
