@@ -88,7 +88,7 @@ part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo LOOPS=1
 part recipes recipes
-part python tests/python.sh test
+part python make --no-print-directory test-python
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
 wait
