@@ -157,13 +157,13 @@ impl Device {
         let mut name = [0; 256];
         // SAFETY: `name` has room for 256 bytes, including the final NUL.
         unsafe { driver.cuDeviceGetName(name.as_mut_ptr(), 256, raw) }?;
-        let name = name.map(|c| c.cast_unsigned());
+        let name = name.map(|c| c.to_ne_bytes()[0]);
         let name = CStr::from_bytes_until_nul(&name).map_or_else(|_| "".into(), CStr::to_string_lossy);
 
         Ok(Device {
             raw,
             ordinal,
-            uuid: Uuid(uuid.bytes.map(|c| c.cast_unsigned())),
+            uuid: Uuid(uuid.bytes.map(|c| c.to_ne_bytes()[0])),
             name: name.into_owned(),
         })
     }

@@ -84,7 +84,7 @@ impl Event {
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         // SAFETY: `handle` is an out-parameter for one handle; the event is alive.
         unsafe { self.context().driver().cuIpcGetEventHandle(&mut handle, self.raw()) }?;
-        Ok(handle.reserved.map(|c| c.cast_unsigned()))
+        Ok(handle.reserved.map(|c| c.to_ne_bytes()[0]))
     }
 
     /// Opens an event of another process. Streams of `context` can record it, and any stream can
@@ -99,7 +99,8 @@ impl Event {
     /// CUDA driver API, cuIpcOpenEventHandle.
     pub fn open(context: &Arc<Context>, handle: &Handle) -> Result<Event> {
         let _current = context.push()?;
-        let handle = CUipcEventHandle { reserved: handle.map(|byte| byte.cast_signed()) };
+        let handle =
+            CUipcEventHandle { reserved: handle.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) };
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is an out-parameter for one handle; an invalid IPC handle yields an error
         // code.

@@ -99,7 +99,7 @@ pub(crate) fn handle_of(context: &Context, base: DevicePtr) -> Result<Handle> {
     // SAFETY: `handle` is an out-parameter for one handle; an address that cannot be shared yields
     // an error code.
     unsafe { context.driver().cuIpcGetMemHandle(&mut handle, base) }?;
-    Ok(handle.reserved.map(|c| c.cast_unsigned()))
+    Ok(handle.reserved.map(|c| c.to_ne_bytes()[0]))
 }
 
 /// Imported memory of another process, mapped readable and writable. Exported external memory
@@ -127,7 +127,7 @@ impl Import {
     /// CUDA driver API, cuIpcOpenMemHandle.
     pub fn new(context: &Arc<Context>, handle: &Handle) -> Result<Import> {
         let _current = context.push()?;
-        let handle = CUipcMemHandle { reserved: handle.map(|byte| byte.cast_signed()) };
+        let handle = CUipcMemHandle { reserved: handle.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) };
         let mut start = 0;
         // SAFETY: `start` is an out-parameter for one pointer; an invalid handle yields an error
         // code.
