@@ -30,10 +30,7 @@ fn each_cut_off(path: &Path, packets: &[Vec<u8>]) -> Result<Fate> {
         let reader = join(path)?;
         take(&reader)?;
         reader.channel.send(packet, &[])?;
-        fate = cut_off(&reader);
-        if fate.is_err() {
-            return fate;
-        }
+        fate = Ok(cut_off(&reader)?);
     }
     fate
 }
