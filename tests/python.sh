@@ -143,7 +143,7 @@ test_wheel() {
   rm -rf "$work/wheel"
   maturin --profile dev --out "$work/wheel" >"$work/wheel.log" 2>&1 || { tail -n 30 "$work/wheel.log" >&2 && return 1; }
   # Exporters of the tests, and the simulated driver.
-  cargo build --locked --quiet --package frameshare-tools --package frameshare --bins --example gpu-export || return
+  cargo build --locked --quiet --package frameshare-tools --package frameshare --bins --example bottom-up-export --example engine-export --example gpu-export || return
   tests/simcuda/install.sh "$target/simcuda" >/dev/null || return
   if [ -e "$target/debug/libgstframeshare.so" ] && [ ! -e "$target/gstreamer-1.0/libgstframeshare.so" ]; then
     install -D "$target/debug/libgstframeshare.so" -t "$target/gstreamer-1.0"

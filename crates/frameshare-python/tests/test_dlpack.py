@@ -7,7 +7,7 @@ import threading
 
 import numpy
 import pytest
-from conftest import held_by_exporter, run_well
+from conftest import TARGET, held_by_exporter, run_well, wait_for
 from consumer import CPU, IS_COPIED, READ_ONLY, Imported
 
 import frameshare
@@ -182,3 +182,26 @@ def test_jax_takes_frames(frame):
     jax = pytest.importorskip("jax")
     array = jax.dlpack.from_dlpack(frame.plane(0))
     assert (numpy.asarray(array) == numpy.asarray(frame.plane(0))).all()
+
+
+def test_bottom_up_planes_are_exported_by_copy_only(processes):
+    """PyTorch 1.13 ends the process when it gets negative strides, which an exporter chooses."""
+    path = processes.path()
+    wait_for(path, processes.start([TARGET / "examples" / "bottom-up-export", path]))
+    with frameshare.open(path) as stream:
+        frame = stream.next(5)
+        plane = frame.plane(0)
+        expected = numpy.arange(12, dtype="uint8").reshape(3, 4)[::-1]
+        assert plane.strides == (-4, 1)
+        assert (numpy.asarray(plane) == expected).all()
+        for array in (plane, frame):
+            for arguments in ({}, {"max_version": (1, 0)}, {"copy": False}):
+                with pytest.raises(BufferError, match=r"last row first.*numpy\.asarray.*copy=True.*frame\.rgb"):
+                    array.__dlpack__(**arguments)
+            for version in (None, (1, 0)):
+                tensor = Imported(array.__dlpack__(copy=True, max_version=version))
+                assert (tensor.shape, tensor.strides) == ((3, 4), (4, 1))
+                assert ctypes.string_at(tensor.data, 12) == expected.tobytes()
+                tensor.free()
+        del array, plane
+        frame.release()

@@ -62,8 +62,8 @@ pub fn device(lease: &Lease) -> (i32, i32) {
 /// Returns a capsule of the array of a frame.
 ///
 /// # Errors
-/// `BufferError` for another device, and where a copy is needed and forbidden; `ValueError` for an
-/// invalid stream.
+/// `BufferError` for another device, where a copy is needed and forbidden, and for bottom-up images
+/// without a copy; `ValueError` for an invalid stream.
 pub fn export<'py>(
     py: Python<'py>,
     lease: &Arc<Lease>,
@@ -88,7 +88,14 @@ pub fn export<'py>(
         return Err(PyValueError::new_err("stream is given for an array on the host: pass None"));
     }
     // Refused before anything is queued.
-    array.element_strides()?;
+    let strides = array.element_strides()?;
+    // PyTorch 1.13 ends the process when it gets negative strides, which the exporter chooses.
+    if !is_copy && strides.iter().any(|stride| *stride < 0) {
+        return Err(PyBufferError::new_err(
+            "the plane has its last row first, and many libraries take no negative strides: use numpy.asarray, \
+             a copy by __dlpack__(copy=True), or frame.rgb(like=\"numpy\")",
+        ));
+    }
     let consumer = || match lease.gpu() {
         Some(gpu) => Consumer::of_dlpack(request.stream, lease, gpu),
         None => Ok(Consumer::Unordered),
