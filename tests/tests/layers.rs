@@ -344,11 +344,11 @@ const UNSAFE: [&str; 20] = [
     // Pointers from C, whose side of the contract is in the header.
     "crates/frameshare-c/src/",
     // Structs that Python and its array libraries exchange, and CUDA streams of theirs.
+    "crates/frameshare-python/src/cuda_stream.rs",
     "crates/frameshare-python/src/export/",
     "crates/frameshare-python/src/frame.rs",
     "crates/frameshare-python/src/plane.rs",
     "crates/frameshare-python/src/publish/array.rs",
-    "crates/frameshare-python/src/publish/cuda_stream.rs",
     "crates/frameshare-python/src/publish/slot.rs",
     "crates/frameshare-python/src/publish/target.rs",
     "crates/gst-cuda/src/",

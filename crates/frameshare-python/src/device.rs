@@ -11,7 +11,7 @@ use frameshare::{
     cuda::{self, Context, Device, Uuid},
     observer::Observer,
 };
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyBool};
 use std::{sync::Arc, time::Duration};
 
 /// Maximum time for an exporter to describe its stream.
@@ -29,25 +29,32 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The place of the argument `device`: `None`, "cpu", a number, "cuda:" with a number, a UUID.
+    /// The place of the argument `device`: `None`, "cpu", a number, "cuda:" with a number, a UUID,
+    /// a device of PyTorch.
     ///
     /// # Errors
     /// `TypeError` for other objects; `UnsupportedError` for a GPU that is not there.
     pub fn of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(device) = device else { return Ok(Self::Exporters) };
-        let text = match (device.extract::<u32>(), device.extract::<String>()) {
-            (Ok(number), _) => number.to_string(),
-            (_, Ok(text)) if text == "cpu" => return Ok(Self::Host),
-            (_, Ok(text)) => text.strip_prefix("cuda:").map_or(text.clone(), str::to_owned),
+        let Some(device) = device.filter(|device| !device.is_none()) else { return Ok(Self::Exporters) };
+        let number = device.extract::<u32>().ok().filter(|_| !device.is_instance_of::<PyBool>());
+        let text = match (number, device.extract::<String>()) {
+            (Some(number), _) => number.to_string(),
+            (_, Ok(text)) => text,
+            _ if device.get_type().module()? == "torch" => device.str()?.to_string(),
             _ => {
                 return Err(PyTypeError::new_err(format!(
                     "device is {device}: pass None, \"cpu\", the number of a GPU or its UUID"
                 )));
             }
         };
-        let found = Device::find(&text).map_err(|error| match error {
+        let text = match text.as_str() {
+            "cpu" => return Ok(Self::Host),
+            "cuda" => "0",
+            text => text.strip_prefix("cuda:").unwrap_or(text),
+        };
+        let found = Device::find(text).map_err(|error| match error {
             cuda::Error::NoDriver { .. } | cuda::Error::NoDevice { .. } => UnsupportedError::new_err(
-                format!("device {text:?}: {error}; device=\"cpu\" takes frames in host memory"),
+                format!("device {text:?}: {error}; use device=\"cpu\" for frames in host memory"),
             ),
             error => Error::new_err(error.to_string()),
         });

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
+    cuda_stream::Handle,
     error::OrRaise,
     events::Tags,
     export::{
@@ -37,6 +38,7 @@ use pyo3::{
 use std::{
     ffi::c_int,
     fmt::Debug,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Weak, atomic::Ordering},
 };
 
@@ -225,10 +227,11 @@ impl Frame {
     }
 
     /// Returns a plane, counted from 0.
-    fn plane(&self, index: usize) -> PyResult<Plane> {
+    fn plane(&self, index: i64) -> PyResult<Plane> {
         self.holder.lease()?;
         let planes = self.layouts()?;
-        let place = planes.get(index).ok_or_else(|| {
+        let found = usize::try_from(index).ok().and_then(|index| Some((index, planes.get(index)?)));
+        let (index, place) = found.ok_or_else(|| {
             PyIndexError::new_err(format!("no plane {index}: the frame has {}", planes.len()))
         })?;
         self.plane_of(index, place)
@@ -241,10 +244,14 @@ impl Frame {
     /// Not needed for the stream that an array was imported on.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let lease = self.holder.lease()?;
-        if let (Memory::Leased(frame), Some(gpu)) = (lease.memory(), lease.gpu()) {
-            Consumer::of_object(stream, &lease, gpu)?.delay_release(frame);
+        match (lease.memory(), lease.gpu()) {
+            (Memory::Leased(frame), Some(gpu)) => {
+                Consumer::of_object(stream, &lease, gpu)?.delay_release(frame);
+                Ok(())
+            }
+            // Nothing to wait for; a wrong argument is an error there, too.
+            _ => Handle::of(stream).map(drop),
         }
-        Ok(())
     }
 
     /// Returns a private copy, on the same device, that may be written. It holds no lease.
@@ -364,7 +371,8 @@ impl Frame {
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "frames cannot be pickled: their memory is the exporter's, and is held for this process alone; \
-             pickle a copy (numpy.array(frame.plane(0))), or let the other process open the stream",
+             copy with frame.clone() here, pickle an array (numpy.array(frame.plane(0))), or let the other \
+             process open the stream",
         ))
     }
 
@@ -415,6 +423,13 @@ impl Colorimetry {
     #[getter]
     fn primaries(&self) -> String {
         name_of(&self.0.primaries)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        // Equal values have equal names.
+        self.0.to_string().hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The field of GStreamer's caps.

@@ -165,7 +165,8 @@ impl Holder {
             }
             views => Err(PyBufferError::new_err(format!(
                 "frame {} cannot be released: {} of its memory; delete {} first, or drop the frame, which \
-                 ends with the last of them",
+                 ends with the last of them. A plane or frame counts as an array once its \
+                 __array_interface__ or __cuda_array_interface__ was read, as by hasattr()",
                 self.sequence,
                 if views == 1 { "1 array exists".into() } else { format!("{views} arrays exist") },
                 if views == 1 { "it" } else { "them" },

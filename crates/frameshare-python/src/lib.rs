@@ -15,6 +15,8 @@
 //!
 //! - `error`: errors of the engine as exceptions
 //! - `device`: GPUs
+//! - `cuda_stream`: CUDA streams of other libraries
+//! - `name`: names of streams
 //! - `memory`: memory of frames, leased or copied
 //! - `lease`: held frames, and the views of their memory
 //! - `layout`: shapes of planes as arrays
@@ -28,6 +30,7 @@
 //! - `export`: the protocols by which memory goes out
 //! - `publish`: exporters, and slots that are written in place
 
+mod cuda_stream;
 mod device;
 mod discovery;
 mod error;
@@ -40,6 +43,7 @@ mod lease;
 mod logging;
 mod many;
 mod memory;
+mod name;
 mod plane;
 mod publish;
 mod stats;

@@ -123,7 +123,7 @@ impl ReaderSet {
         py: Python<'_>,
         name: &str,
         policy: &str,
-        max_held: u32,
+        max_held: i64,
         device: Option<&Bound<'_, PyAny>>,
         reconnect: bool,
     ) -> PyResult<usize> {

@@ -72,9 +72,10 @@ impl Plane {
         self.array.components()
     }
 
-    /// Name of the elements' type, as in NumPy.
+    /// Name of the elements' type, as in NumPy: "uint8". Not `dtype`, which libraries take for an
+    /// object of NumPy's.
     #[getter]
-    fn dtype(&self) -> &'static str {
+    fn element(&self) -> &'static str {
         self.array.element.name()
     }
 

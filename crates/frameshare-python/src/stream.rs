@@ -6,21 +6,23 @@
 //! The reader is locked for a slice; a thread that closes the stream ends it by the interrupt.
 //!
 //! A process that holds all the frames that it may hold gets no further one. If no other thread can
-//! release them, waiting on would never end: it raises `HeldError`. Otherwise it warns and waits.
+//! release them, waiting on would never end: it raises `HeldError`. Otherwise it warns and waits. A
+//! frame that is released is not held, even if the GPU has still to finish it: it is waited for.
 
 use crate::{
     device::{self, Wanted},
-    error::{ClosedError, HeldError, InterruptedError, OrRaise, TimeoutError, ToException},
+    error::{ClosedError, HeldError, InterruptedError, NotFoundError, OrRaise, TimeoutError, ToException},
     events::{Notice, Tags},
     fork::{OfProcess, Process},
     frame::Frame,
     lease::Lease,
+    name,
     stats::Stats,
 };
 use frameshare::{
     Endpoint, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item, ReadError, Reader},
+    reader::{self, Config, ConnectError, Item, ReadError, Reader},
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -160,26 +162,26 @@ fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 )]
 pub fn open(
     py: Python<'_>,
-    name: &str,
+    #[pyo3(from_py_with = name::of)] name: String,
     policy: &str,
-    max_held: u32,
+    max_held: i64,
     device: Option<&Bound<'_, PyAny>>,
     reconnect: bool,
     timeout: Option<f64>,
 ) -> PyResult<Stream> {
     let options = Options { policy, max_held, device, reconnect, timeout };
     let wanted = Wanted::of(device)?;
-    let endpoint = Endpoint::find(name).or_raise()?;
+    let endpoint = Endpoint::find(&name).or_raise()?;
     let mut config = options.config(py, &endpoint)?;
     let interrupt = Interrupt::new().or_raise()?;
-    let mut reader = connect(py, &endpoint, &config, &interrupt)?;
+    let mut reader = connect(py, &endpoint, &config, timeout, &interrupt)?;
     // The exporter came after the question for its GPU.
     if let (Wanted::Exporters, None, Some(gpu)) = (wanted, &config.gpu, reader.exporter_gpu())
         && let Some(context) = py.detach(|| device::visible(gpu))?
     {
         drop(reader);
         config.gpu = Some(context);
-        reader = connect(py, &endpoint, &config, &interrupt)?;
+        reader = connect(py, &endpoint, &config, timeout, &interrupt)?;
     }
     let gpu = config.gpu;
     if reconnect {
@@ -187,7 +189,7 @@ pub fn open(
     }
     let readiness = readiness(&reader, &interrupt).or_raise()?;
     Ok(Stream {
-        name: name.to_owned(),
+        name,
         options: options.to_dict(py)?.unbind(),
         process: Process::current(),
         reading: Mutex::new(Some(OfProcess::new(Reading { reader, tags: Arc::default() }))),
@@ -207,7 +209,7 @@ pub struct Options<'a, 'py> {
     /// "latest" or "lossless".
     pub policy: &'a str,
     /// Maximum number of frames to hold.
-    pub max_held: u32,
+    pub max_held: i64,
     /// The place of the frames.
     pub device: Option<&'a Bound<'py, PyAny>>,
     /// Whether to go on with the next exporter.
@@ -239,7 +241,10 @@ impl<'py> Options<'_, 'py> {
                 py.detach(|| device::of_exporter(endpoint, patience).map_or(Ok(None), device::visible))?
             }
         };
-        let config = Config::default().policy(policy).max_held(self.max_held).gpu(gpu);
+        let max_held = u32::try_from(self.max_held).map_err(|_| {
+            PyValueError::new_err(format!("max_held is {}, but must be 0 to 64", self.max_held))
+        })?;
+        let config = Config::default().policy(policy).max_held(max_held).gpu(gpu);
         Ok(config.reconnect(self.reconnect).connection_timeout(patience))
     }
 
@@ -255,17 +260,36 @@ impl<'py> Options<'_, 'py> {
     }
 }
 
-/// Connects a reader, and waits for its exporter.
-fn connect(py: Python<'_>, endpoint: &Endpoint, config: &Config, interrupt: &Interrupt) -> PyResult<Reader> {
+/// Connects a reader, and waits for its exporter, up to `timeout` seconds.
+fn connect(
+    py: Python<'_>,
+    endpoint: &Endpoint,
+    config: &Config,
+    timeout: Option<f64>,
+    interrupt: &Interrupt,
+) -> PyResult<Reader> {
     let mut reader = Reader::start(endpoint, config.clone()).or_raise()?;
     // The first item is the end of the search.
     loop {
         match py.detach(|| reader.next(Some(SLICE), interrupt)) {
             Ok(Some(_)) => return Ok(reader),
             Ok(None) => py.check_signals()?,
-            Err(ReadError::NotBack(error)) => return Err(error.to_exception()),
+            Err(ReadError::NotBack(error)) => return Err(not_connected(&error, timeout)),
             Err(error) => return Err(error.to_exception()),
         }
+    }
+}
+
+/// Returns the exception of a search, with the time limit as the caller gave it.
+fn not_connected(error: &ConnectError, timeout: Option<f64>) -> PyErr {
+    match (error, timeout) {
+        (ConnectError::NotThere { endpoint, .. }, Some(seconds)) => {
+            NotFoundError::new_err(format!("no exporter at {endpoint} after {seconds} s"))
+        }
+        (ConnectError::NotAnswering { endpoint, .. }, Some(seconds)) => NotFoundError::new_err(format!(
+            "the exporter at {endpoint} has not answered within {seconds} s: its process is stopped, or hangs"
+        )),
+        _ => error.to_exception(),
     }
 }
 
@@ -283,9 +307,10 @@ enum Slice {
     Frame(Box<reader::Frame>, Arc<Tags>),
     /// Also the end.
     Notice(Notice),
-    /// No frame came, and none can come if this process holds all that it may hold.
+    /// No frame came, and none can come while this number of frames, all that this process may
+    /// hold, has not returned.
     Nothing {
-        is_full: bool,
+        full: Option<u32>,
     },
 }
 
@@ -308,7 +333,7 @@ impl Stream {
         let deadline = Instant::now() + time;
         // A call without a wait prepares the descriptor for event loops, which takes the turn.
         let patience = if time.is_zero() { SLICE } else { time };
-        let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { is_full: false }) };
+        let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { full: None }) };
         let mut reading = self.lock();
         let Reading { reader, tags } = reading.as_mut().and_then(OfProcess::get_mut).ok_or(None)?;
         loop {
@@ -324,8 +349,8 @@ impl Stream {
                 item => item.map_err(Some)?,
             };
             let Some(item) = item else {
-                let credit = reader.credit();
-                return Ok(Slice::Nothing { is_full: credit > 0 && reader.held() >= credit });
+                let (credit, held) = (reader.credit(), reader.held());
+                return Ok(Slice::Nothing { full: (credit > 0 && held >= credit).then_some(held) });
             };
             Tags::apply(tags, &item);
             let notice = match item {
@@ -375,12 +400,12 @@ impl Stream {
         let (mut full_since, mut has_warned) = (None, false);
         loop {
             let time = deadline.slice();
-            let is_full = match py.detach(|| self.slice(time, notices)).map_err(|error| self.failed(error))? {
-                Slice::Nothing { is_full } => is_full,
+            let full = match py.detach(|| self.slice(time, notices)).map_err(|error| self.failed(error))? {
+                Slice::Nothing { full } => full,
                 item => return Ok(item),
             };
             if deadline.is_over() {
-                let why = if is_full { format!(": {}", self.held()) } else { String::new() };
+                let why = full.map(|_| format!(": {}", self.held())).unwrap_or_default();
                 let seconds = timeout.unwrap_or_default();
                 return Err(TimeoutError::new_err(format!(
                     "no frame of {} within {seconds} s{why}",
@@ -388,6 +413,8 @@ impl Stream {
                 )));
             }
             py.check_signals()?;
+            // Another thread may have dropped frames since.
+            let is_full = full.is_some_and(|held| self.in_use().len() >= held as usize);
             full_since = is_full.then(|| full_since.unwrap_or_else(Instant::now));
             if full_since.is_some_and(|since| since.elapsed() >= PATIENCE) && !has_warned {
                 self.complain(py)?;
@@ -407,13 +434,16 @@ impl Stream {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sequence numbers of the frames that objects of this process hold, each with its number of
+    /// arrays.
+    fn in_use(&self) -> Vec<(u64, usize)> {
+        let out = self.out().clone();
+        out.iter().filter_map(|(number, lease)| Some((*number, lease.upgrade()?.views()))).collect()
+    }
+
     /// Says which frames are held, and by what.
     fn held(&self) -> String {
-        let held: Vec<_> = self
-            .out()
-            .iter()
-            .filter_map(|(number, lease)| Some((*number, lease.upgrade()?.views())))
-            .collect();
+        let held = self.in_use();
         let each: Vec<_> = held
             .iter()
             .map(|(number, views)| match views {
@@ -453,7 +483,8 @@ impl Stream {
     /// Waits for the next frame; `None` at the end of the stream.
     ///
     /// Raises `TimeoutError` if none comes within `timeout` seconds, and `HeldError` after a second
-    /// in which this process, with one thread, held all frames that it may hold.
+    /// in which this process, with one thread, held all frames that it may hold. Releases that the
+    /// GPU has still to finish are waited for.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         self.wait_for_frame(py, timeout)

@@ -99,7 +99,7 @@ def test_types_and_padded_rows_are_described(processes, name, planes):
             for copy in (None, True):
                 tensor = Imported(plane.__dlpack__(max_version=(1, 0), copy=copy))
                 assert (tensor.dtype, tensor.shape) == ((1, bits, 1), shape)
-                packed = numpy.empty(shape, plane.dtype)
+                packed = numpy.empty(shape, plane.element)
                 expected = tuple(step // packed.itemsize for step in packed.strides) if copy else strides
                 assert tensor.strides == expected
                 tensor.free()
@@ -182,6 +182,13 @@ def test_jax_takes_frames(frame):
     jax = pytest.importorskip("jax")
     array = jax.dlpack.from_dlpack(frame.plane(0))
     assert (numpy.asarray(array) == numpy.asarray(frame.plane(0))).all()
+
+
+def test_jax_converts_frames_by_its_own_function(frame):
+    jax = pytest.importorskip("jax")
+    plane = frame.plane(0)
+    array = jax.numpy.asarray(plane)
+    assert array.dtype == plane.element and (numpy.asarray(array) == numpy.asarray(plane)).all()
 
 
 def test_bottom_up_planes_are_exported_by_copy_only(processes):

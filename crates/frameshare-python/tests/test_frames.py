@@ -119,10 +119,13 @@ def test_frame_describes_itself(processes):
         assert "NV12 1280x720" in repr(second) and str(second.sequence) in repr(second)
         luma, chroma = second.planes
         assert (luma.width, luma.height, luma.stride, luma.components) == (1280, 720, 1280, 1)
-        assert (chroma.width, chroma.height, chroma.components, chroma.dtype) == (640, 360, 2, "uint8")
+        assert (chroma.width, chroma.height, chroma.components, chroma.element) == (640, 360, 2, "uint8")
         assert (chroma.shape, chroma.strides) == ((360, 640, 2), (1280, 2, 1))
         with pytest.raises(IndexError, match="no plane 2: the frame has 2"):
             second.plane(2)
+        with pytest.raises(IndexError, match="no plane -1: the frame has 2"):
+            second.plane(-1)
+        assert len({color, second.colorimetry}) == 1
 
 
 def test_buffer_is_given_as_asked(processes):

@@ -203,6 +203,7 @@ print(cuda.read(copied, SIZE) == bytes([number]) * SIZE)
         ("other", "frame.used_on(named)"),
         ("other", "frame.used_on(type('Stream', (), {'cuda_stream': named})())"),
         ("other", "frame.used_on(type('Stream', (), {'ptr': named})())"),
+        ("other", "frame.used_on(type('Stream', (), {'handle': c_void_p(named)})())"),
         ("other", "frame.used_on(type('Stream', (), {'__cuda_stream__': lambda self: (0, named)})())"),
     ],
 )
@@ -431,4 +432,39 @@ def until_the_end():
 says(frameshare.ClosedError, "connection to the exporter lost", until_the_end)
 assert cuda.read(tensor.data, SIZE) == bytes([number]) * SIZE
 tensor.free()
+""")
+
+
+PENDING = """
+import threading
+cuda = Cuda()
+named = cuda.stream()
+stream = frameshare.open(PATH, max_held=2)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+first, second = take(stream), take(stream)
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+for frame in (first, second):
+    frame.used_on(named)
+del frame, {dropped}
+"""
+
+
+@pytest.mark.parametrize("dropped", ["first, second", "first"])
+def test_pending_release_on_the_gpu_is_waited_for(gpu, dropped):
+    gpu(PENDING.format(dropped=dropped) + """
+# Longer than a wait with all frames held lasts.
+says(frameshare.TimeoutError, "within 1.5 s", lambda: stream.next(1.5))
+gate.set()
+take(stream)
+""")
+
+
+def test_frames_in_use_raise_held_error(gpu):
+    """Negative control: no release is pending, and this program holds all frames."""
+    gpu("""
+stream = frameshare.open(PATH, max_held=2)
+held = [take(stream), take(stream)]
+says(frameshare.HeldError, "this process holds 2 frames", lambda: stream.next(20))
 """)

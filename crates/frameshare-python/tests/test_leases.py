@@ -91,6 +91,17 @@ def test_address_of_interface_keeps_frame_with_its_object(stream):
     frame.release()
 
 
+def test_probed_plane_is_named_and_costs_nothing_once_dropped(processes, stream):
+    frame = stream.next(5)
+    plane = frame.plane(0)
+    assert hasattr(plane, "__array_interface__") and hasattr(plane, "__array_interface__")
+    with pytest.raises(BufferError, match=r"1 array exists.*__cuda_array_interface__ was read, as by hasattr\(\)"):
+        frame.release()
+    del plane
+    frame.release()
+    until(lambda: held_by_exporter(processes.path()) == 0)
+
+
 def test_views_keep_content_of_dropped_frame(processes, stream):
     frame = stream.next(5)
     array = numpy.asarray(frame.plane(0))
@@ -158,6 +169,25 @@ def test_frames_refuse_to_be_pickled(stream):
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="cannot be pickled: their memory is the exporter's"):
                 use(thing)
+    with pytest.raises(TypeError, match=r"frame\.clone\(\)"):
+        copy.copy(frame)
+
+
+@pytest.mark.parametrize("use", ["junk", None, 1.5, object()])
+def test_used_on_refuses_other_objects_on_the_host(stream, use):
+    frame = stream.next(5)
+    with pytest.raises(TypeError, match="is no CUDA stream"):
+        frame.used_on(use)
+    with pytest.raises(TypeError, match="is no CUDA stream"):
+        frame.clone().used_on(use)
+
+
+def test_used_on_takes_streams_on_the_host(stream):
+    frame = stream.next(5)
+    frame.used_on(0)
+    frame.used_on(type("Stream", (), {"cuda_stream": 7})())
+    with pytest.raises(ValueError, match="stream is -7"):
+        frame.used_on(-7)
 
 
 def test_single_thread_with_all_frames_gets_held_error(stream):

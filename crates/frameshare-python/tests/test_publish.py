@@ -370,6 +370,9 @@ def test_array_of_a_gpu_is_not_taken_for_a_buffer():
         ({"reader_timeout": -1.0}, ValueError, "reader_timeout is -1, but must be a number of seconds"),
         ({"keep_last": float("nan")}, ValueError, "keep_last is NaN, but must be a number of seconds"),
         ({"max_slots": 1}, ValueError, "max_slots is 1, but must be 4 to 1024"),
+        ({"device": True}, TypeError, "device is True: pass None"),
+        ({"device": 1.5}, TypeError, "device is 1.5: pass None"),
+        ({"device": 0}, frameshare.UnsupportedError, 'use device="cpu" for frames in host memory'),
     ],
 )
 def test_invalid_options_are_refused(options, error, text):
@@ -445,7 +448,7 @@ def test_slot_has_errors_for_other_planes_and_devices():
     with created("NV12") as exporter, exporter.acquire() as slot:
         plane = slot.plane(1)
         assert (plane.width, plane.height, plane.stride, plane.components) == (320, 240, 640, 2)
-        assert (plane.dtype, plane.shape, plane.strides) == ("uint8", (240, 320, 2), (640, 2, 1))
+        assert (plane.element, plane.shape, plane.strides) == ("uint8", (240, 320, 2), (640, 2, 1))
         with pytest.raises(IndexError, match="plane 2 of a frame of NV12, which has 2"):
             slot.plane(2)
         with pytest.raises(
@@ -456,9 +459,9 @@ def test_slot_has_errors_for_other_planes_and_devices():
             plane.__dlpack__(stream=1)
         with pytest.raises(BufferError, match="a copy of it would not be published"):
             plane.__dlpack__(copy=True)
-        with pytest.raises(TypeError, match="stream is a str, but must be the address of a CUDA stream"):
+        with pytest.raises(TypeError, match="str is no CUDA stream: pass a cudaStream_t"):
             exporter.acquire(stream="default")
-        with pytest.raises(ValueError, match="stream is -5, but must be the address"):
+        with pytest.raises(ValueError, match="stream is -5: pass a cudaStream_t"):
             exporter.acquire(stream=-5)
 
 

@@ -3,6 +3,7 @@
 """Opening, waiting, ending."""
 
 import os
+import pathlib
 import select
 import signal
 import subprocess
@@ -24,9 +25,29 @@ def silent(processes):
         yield stream
 
 
-def test_unknown_stream_is_not_found():
-    with pytest.raises(frameshare.NotFoundError, match="no exporter at .*nosuch.sock after"):
-        frameshare.open("nosuch", timeout=0.05)
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_unknown_stream_is_not_found(timeout):
+    with pytest.raises(frameshare.NotFoundError, match=f"no exporter at .*nosuch.sock after {timeout} s$"):
+        frameshare.open("nosuch", timeout=timeout)
+
+
+def test_stopped_exporter_is_not_found(processes):
+    processes.publish().send_signal(signal.SIGSTOP)
+    with pytest.raises(frameshare.NotFoundError, match="has not answered within 0.5 s: its process is stopped"):
+        frameshare.open(processes.path(), device="cpu", timeout=0.5)
+
+
+def test_path_objects_name_sockets(processes, monkeypatch):
+    path = pathlib.Path(processes.path())
+    processes.publish()
+    with frameshare.open(path) as stream:
+        assert stream.name == str(path)
+        # A path without a folder is no name of a stream.
+        monkeypatch.chdir(path.parent)
+        with frameshare.open(pathlib.Path(path.name)) as other:
+            assert other.next(5).plane(0)
+    with pytest.raises(TypeError, match="expected str, bytes or os.PathLike object, not int"):
+        frameshare.open(7)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +55,8 @@ def test_unknown_stream_is_not_found():
     [
         ({"policy": "newest"}, 'invalid policy "newest": expected "latest" or "lossless"'),
         ({"max_held": 65}, "max_held is 65, but must be 0 to 64"),
+        ({"max_held": -1}, "max_held is -1, but must be 0 to 64"),
+        ({"max_held": 1 << 40}, "max_held is 1099511627776, but must be 0 to 64"),
         ({"timeout": -1.0}, "timeout is -1, but must be a number of seconds"),
         ({"timeout": float("nan")}, "timeout is NaN"),
     ],
@@ -49,12 +72,13 @@ def test_bad_name_is_a_value_error():
 
 
 def test_bad_device_is_a_type_error(processes):
-    with pytest.raises(TypeError, match="device is 1.5: pass None"):
-        frameshare.open(processes.path(), device=1.5)
+    for device in (1.5, True):
+        with pytest.raises(TypeError, match=f"device is {device}: pass None"):
+            frameshare.open(processes.path(), device=device)
 
 
 def test_absent_driver_is_said(processes):
-    text = 'device "0": no usable CUDA driver: .*; device="cpu" takes frames in host memory'
+    text = 'device "0": no usable CUDA driver: .*; use device="cpu" for frames in host memory'
     with pytest.raises(frameshare.UnsupportedError, match=text):
         frameshare.open(processes.path(), device=0)
 

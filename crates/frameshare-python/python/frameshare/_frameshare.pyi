@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
@@ -15,7 +16,7 @@ _Metas: TypeAlias = Mapping[str, _Values] | Iterable[tuple[str, _Values]]
 __version__: str
 
 def open(
-    name: str,
+    name: str | PathLike[str],
     *,
     policy: Literal["latest", "lossless"] = "latest",
     max_held: int = 4,
@@ -214,7 +215,7 @@ class Plane:
     @property
     def components(self) -> int: ...
     @property
-    def dtype(self) -> str: ...
+    def element(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -237,7 +238,7 @@ class Plane:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 def create(
-    name: str,
+    name: str | PathLike[str],
     *,
     format: str,
     width: int,
@@ -334,7 +335,7 @@ class SlotPlane:
     @property
     def components(self) -> int: ...
     @property
-    def dtype(self) -> str: ...
+    def element(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property

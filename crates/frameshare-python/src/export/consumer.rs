@@ -8,21 +8,14 @@
 //! frames that it is named for; an object that is given for it is kept as long.
 #![allow(unsafe_code)]
 
-use crate::{error::OrRaise, lease::Lease};
+use crate::{cuda_stream::Handle, error::OrRaise, lease::Lease};
 use frameshare::{
     cuda::{Context, Stream},
     memory::Address,
     reader,
 };
-use pyo3::{
-    exceptions::{PyTypeError, PyValueError},
-    prelude::*,
-};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyInt};
 use std::{ffi::c_void, ptr, sync::Arc};
-
-/// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
-const LEGACY: i64 = 1;
-const PER_THREAD: i64 = 2;
 
 /// The stream of a consumer.
 #[derive(Debug)]
@@ -50,8 +43,7 @@ impl Consumer {
                  thread, or a cudaStream_t",
             )),
             Ok(-1) => Ok(Self::Unordered),
-            Ok(number) => Self::of_handle(number, lease, gpu),
-            Err(_) => Self::of_object(stream, lease, gpu),
+            _ => Self::of_object(stream, lease, gpu),
         }
     }
 
@@ -61,28 +53,20 @@ impl Consumer {
     /// # Errors
     /// As [`Consumer::of_dlpack`].
     pub fn of_object(stream: &Bound<'_, PyAny>, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
-        if let Ok(number) = stream.extract::<i64>() {
-            return Self::of_handle(number, lease, gpu);
-        }
-        // The protocol of cuda.core: (version, handle).
-        if let Ok(protocol) = stream.getattr("__cuda_stream__") {
-            let found = if protocol.is_callable() { protocol.call0()? } else { protocol };
-            let (_version, handle) = found.extract::<(i64, i64)>()?;
-            lease.keep(stream.clone().unbind());
-            return Self::of_handle(handle, lease, gpu);
-        }
-        // PyTorch, CuPy.
-        for attribute in ["cuda_stream", "ptr"] {
-            if let Ok(handle) = stream.getattr(attribute).and_then(|handle| handle.extract::<i64>()) {
-                lease.keep(stream.clone().unbind());
-                return Self::of_handle(handle, lease, gpu);
+        let handle = Handle::of(stream)?;
+        let found = match handle {
+            Handle::DEFAULT => Self::legacy(lease, gpu),
+            Handle::PER_THREAD => Ok(Self::PerThread),
+            handle => {
+                let raw = ptr::without_provenance_mut::<c_void>(handle.number());
+                // SAFETY: the contract in the header.
+                lease.stream(raw, || unsafe { Stream::found(raw, gpu) }).map(Self::Stream).or_raise()
             }
+        }?;
+        if !stream.is_instance_of::<PyInt>() {
+            lease.keep(stream.clone().unbind());
         }
-        Err(PyTypeError::new_err(format!(
-            "{} is no CUDA stream: pass a cudaStream_t as a number, a stream of PyTorch or CuPy, or an object \
-             with __cuda_stream__",
-            stream.get_type().name()?
-        )))
+        Ok(found)
     }
 
     /// The legacy default stream of the frame's context.
@@ -91,21 +75,6 @@ impl Consumer {
         let found =
             lease.stream(ptr::null_mut(), || Ok(unsafe { Stream::handed_in(gpu, ptr::null_mut(), ()) }));
         found.map(Self::Stream).or_raise()
-    }
-
-    fn of_handle(handle: i64, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
-        match handle {
-            0 | LEGACY => Self::legacy(lease, gpu),
-            PER_THREAD => Ok(Self::PerThread),
-            ..0 => Err(PyValueError::new_err(format!(
-                "stream is {handle}: pass a cudaStream_t, or -1 to __dlpack__ for no order at all"
-            ))),
-            _ => {
-                let raw = ptr::without_provenance_mut::<c_void>(handle as usize);
-                // SAFETY: the contract in the header.
-                lease.stream(raw, || unsafe { Stream::found(raw, gpu) }).map(Self::Stream).or_raise()
-            }
-        }
     }
 
     /// Returns the device pointer of a leased frame. Work that the consumer queues from now on
@@ -138,7 +107,7 @@ impl Consumer {
 
 /// The default stream of the calling thread, for calls on this thread.
 pub fn per_thread(gpu: &Arc<Context>) -> Stream {
-    let raw = ptr::without_provenance_mut::<c_void>(PER_THREAD as usize);
+    let raw = ptr::without_provenance_mut::<c_void>(Handle::PER_THREAD.number());
     // SAFETY: the handle is valid on each thread, for as long as the context.
     unsafe { Stream::handed_in(gpu, raw, ()) }
 }

@@ -9,7 +9,7 @@
 //! the [`Array`], which holds the buffer, capsule or object that it belongs to.
 #![allow(unsafe_code)]
 
-use super::cuda_stream::{self, Handle};
+use crate::cuda_stream::{self, Handle};
 use pyo3::{
     exceptions::{PyBufferError, PyTypeError, PyValueError},
     ffi,

@@ -4,13 +4,17 @@
 
 use super::{
     array::{self, Array, Place},
-    cuda_stream::Handle,
     metas,
     shared::{Limit, Shared, Times},
     slot::{self, Writing},
     target::{self, Video},
 };
-use crate::error::{Error, OrRaise};
+use crate::{
+    cuda_stream::Handle,
+    device::Wanted,
+    error::{Error, OrRaise},
+    name,
+};
 use frameshare::{
     Endpoint, Format, MemoryKind,
     cuda::Device,
@@ -69,14 +73,10 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 
 /// Returns the GPU of a `device` argument; `None` for host memory.
 fn gpu_of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
-    let Some(device) = device.filter(|device| !device.is_none()) else { return Ok(None) };
-    let text = device.str()?.to_string();
-    if text == "cpu" {
-        return Ok(None);
-    }
-    // "cuda:1" is what PyTorch writes, and `Frame.device`.
-    let text = if text == "cuda" { "0" } else { text.strip_prefix("cuda:").unwrap_or(&text) };
-    Device::find(text).map(Some).or_raise()
+    Ok(match Wanted::of(device)? {
+        Wanted::Gpu(device) => Some(device),
+        Wanted::Exporters | Wanted::Host => None,
+    })
 }
 
 /// Returns the numerator and denominator of a rate: a number, a fraction, a pair or "30/1".
@@ -132,7 +132,7 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn create(
     py: Python<'_>,
-    name: &str,
+    #[pyo3(from_py_with = name::of)] name: String,
     format: &str,
     width: u32,
     height: u32,
@@ -189,7 +189,7 @@ pub fn create(
         (Some(device), _) => config = py.detach(|| config.on_gpu(device)).or_raise()?.memory(kind),
         _ => {}
     }
-    bind(py, name, config, Some(Video::new(video)?))
+    bind(py, &name, config, Some(Video::new(video)?))
 }
 
 /// Creates a stream of data of a media type: the exporter publishes bytes.
@@ -356,7 +356,9 @@ impl Exporter {
         timeout: Option<f64>,
     ) -> PyResult<slot::Slot> {
         let times = Times { pts, duration, metadata: metas::to_metadata(metas)? };
-        let stream = stream.filter(|stream| !stream.is_none()).map(Handle::of).transpose()?;
+        let stream = stream.filter(|stream| !stream.is_none());
+        // Refused before a slot is taken.
+        stream.map(Handle::of).transpose()?;
         let video = self.0.video.as_ref().ok_or_else(|| {
             Error::new_err(format!(
                 "{} is a stream of data, whose frames have no planes: use publish",
@@ -366,7 +368,7 @@ impl Exporter {
         let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
         let writing = Writing::new(slot, self.0.gpu.clone());
         if let Some(stream) = stream {
-            writing.used_on(stream);
+            writing.used_on_object(stream)?;
         }
         Ok(slot::Slot::new(Arc::clone(&self.0), writing, times))
     }

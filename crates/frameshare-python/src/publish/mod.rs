@@ -3,7 +3,6 @@
 //! Publishing: exporters of video and of data.
 //!
 //! - `array`: arrays and tensors of other libraries, as they are published
-//! - `cuda_stream`: CUDA streams of other libraries
 //! - `target`: the layout of frames, and copies into them
 //! - `metas`: names and values attached to frames
 //! - `shared`: the engine's exporter, and its waits
@@ -11,7 +10,6 @@
 //! - `exporter`: the class `Exporter`
 
 mod array;
-mod cuda_stream;
 mod error;
 mod exporter;
 pub mod metas;

@@ -14,12 +14,12 @@
 #![allow(unsafe_code)]
 
 use super::{
-    cuda_stream::Handle,
     metas,
     shared::{Shared, Times},
     target::Video,
 };
 use crate::{
+    cuda_stream::Handle,
     error::{OrRaise, ReleasedError},
     layout::{ArrayLayout, Element},
 };
@@ -33,7 +33,7 @@ use pyo3::{
     exceptions::{PyAttributeError, PyBufferError, PyIndexError, PyValueError},
     ffi,
     prelude::*,
-    types::{PyDict, PyList, PyTuple},
+    types::{PyDict, PyInt, PyList, PyTuple},
 };
 use std::{
     ffi::{CStr, c_int, c_void},
@@ -50,6 +50,8 @@ pub struct Writing {
     slot: exporter::Slot,
     gpu: Option<Arc<Context>>,
     streams: Mutex<Vec<Handle>>,
+    /// Objects that keep these streams. Dropping one without the interpreter only queues it.
+    owners: Mutex<Vec<Py<PyAny>>>,
     /// An address went out without a stream.
     anywhere: AtomicBool,
 }
@@ -57,7 +59,8 @@ pub struct Writing {
 impl Writing {
     /// A slot that was acquired just now.
     pub fn new(slot: exporter::Slot, gpu: Option<Arc<Context>>) -> Self {
-        Self { slot, gpu, streams: Mutex::default(), anywhere: AtomicBool::new(false) }
+        let (streams, owners) = (Mutex::default(), Mutex::default());
+        Self { slot, gpu, streams, owners, anywhere: AtomicBool::new(false) }
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<Handle>> {
@@ -70,6 +73,18 @@ impl Writing {
         if !streams.contains(&stream) {
             streams.push(stream);
         }
+    }
+
+    /// Names a stream that Python passed, and keeps its object until the slot is dropped.
+    ///
+    /// # Errors
+    /// As [`Handle::of`].
+    pub fn used_on_object(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.used_on(Handle::of(stream)?);
+        if !stream.is_instance_of::<PyInt>() {
+            self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(stream.clone().unbind());
+        }
+        Ok(())
     }
 
     /// Returns a stream behind all work that writes the slot; `None` for host memory.
@@ -215,8 +230,7 @@ impl Slot {
 
     /// Names a stream that writes the slot, besides those that got its planes by DLPack.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.writing()?.used_on(Handle::of(stream)?);
-        Ok(())
+        self.writing()?.used_on_object(stream)
     }
 
     /// Publishes the slot behind the work that writes it, and returns its sequence number. Waits
@@ -366,7 +380,7 @@ impl SlotPlane {
 
     /// Type of the elements, as NumPy names it.
     #[getter]
-    fn dtype(&self) -> &'static str {
+    fn element(&self) -> &'static str {
         self.array.element.name()
     }
 
@@ -438,7 +452,7 @@ impl SlotPlane {
                     ));
                 }
                 Ok(-1) => self.writing.anywhere.store(true, Ordering::Relaxed),
-                _ => self.writing.used_on(Handle::of(stream)?),
+                _ => self.writing.used_on_object(stream)?,
             },
             (None, None) => {}
         }

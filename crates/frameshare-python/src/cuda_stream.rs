@@ -4,8 +4,8 @@
 //!
 //! # Safety
 //!
-//! A stream that Python passes is one of the process's, and lives as long as its object. It is used
-//! during the call that it was passed to, and recorded on when the frame is published.
+//! A stream that Python passes is one of the process's, and lives as long as its object. Callers
+//! keep that object for as long as they use the stream.
 #![allow(unsafe_code)]
 
 use crate::error::OrRaise;
@@ -13,7 +13,7 @@ use frameshare::cuda::{Context, Stream};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyInt, PyTuple},
+    types::PyInt,
 };
 use std::{ffi::c_void, ptr, sync::Arc};
 
@@ -28,34 +28,46 @@ pub struct Handle(usize);
 impl Handle {
     /// The legacy default stream.
     pub const DEFAULT: Self = Self(LEGACY);
+    /// The default stream of each thread.
+    pub const PER_THREAD: Self = Self(PER_THREAD);
 
-    /// Returns the handle of a stream that Python passed.
+    /// Returns the handle of a stream that Python passed, where 0 is the legacy default stream.
     ///
     /// # Errors
     /// `TypeError` for other objects, `ValueError` for negative numbers.
     pub fn of(stream: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let invalid = || {
+            PyValueError::new_err(format!("stream is {stream}: pass a cudaStream_t, which is not negative"))
+        };
         if stream.is_instance_of::<PyInt>() {
-            let negative = || {
-                PyValueError::new_err(format!("stream is {stream}, but must be the address of a CUDA stream"))
-            };
-            return stream.extract::<usize>().map(Self::numbered).map_err(|_| negative());
+            return stream.extract::<usize>().map(Self::numbered).map_err(|_| invalid());
         }
-        // cuda.core and others: a version, and the handle.
-        if let Ok(method) = stream.getattr("__cuda_stream__") {
-            let pair = if method.is_callable() { method.call0()? } else { method };
-            return pair.cast::<PyTuple>()?.get_item(1)?.extract().map(Self::numbered);
+        // Numbers of NumPy.
+        if let Ok(number) = stream.extract::<i64>() {
+            return usize::try_from(number).map(Self::numbered).map_err(|_| invalid());
+        }
+        // The protocol of cuda.core: (version, handle).
+        if let Ok(protocol) = stream.getattr("__cuda_stream__") {
+            let found = if protocol.is_callable() { protocol.call0()? } else { protocol };
+            let (_version, handle) = found.extract::<(i64, usize)>()?;
+            return Ok(Self::numbered(handle));
         }
         // PyTorch, CuPy, Numba.
         for name in ["cuda_stream", "ptr", "handle"] {
             if let Ok(handle) = stream.getattr(name) {
+                // Numba's is a c_void_p, of which None is the value of NULL.
                 let handle = handle.getattr("value").unwrap_or(handle);
-                let number = if handle.is_none() { Ok(0) } else { handle.extract() };
-                return number.map(Self::numbered);
+                if handle.is_none() {
+                    return Ok(Self::DEFAULT);
+                }
+                if let Ok(number) = handle.extract() {
+                    return Ok(Self::numbered(number));
+                }
             }
         }
         Err(PyTypeError::new_err(format!(
-            "stream is a {}, but must be the address of a CUDA stream, a stream of PyTorch, CuPy or Numba, or \
-             an object with __cuda_stream__",
+            "{} is no CUDA stream: pass a cudaStream_t as a number, a stream of PyTorch, CuPy or Numba, or an \
+             object with __cuda_stream__",
             stream.get_type().name()?
         )))
     }
