@@ -241,6 +241,37 @@ assert seen() is None
 """)
 
 
+@pytest.mark.parametrize(
+    "name_it",
+    [
+        "slot = exporter.acquire(stream=named)",
+        "slot = exporter.acquire(); slot.used_on(named)",
+        "slot = exporter.acquire(); Imported(slot.plane(0).__dlpack__(stream=named)).free()",
+    ],
+)
+def test_slot_keeps_named_stream_object_until_it_is_dropped(gpu, name_it):
+    gpu("""
+import gc, weakref
+cuda = Cuda()
+
+class Named:
+    def __init__(self):
+        self.handle = c_void_p(cuda.stream())
+
+exporter = frameshare.create(PATH + ".own", format="GRAY8", width=64, height=48, device=0)
+named = Named()
+seen = weakref.ref(named)
+""" + name_it + """
+del named
+gc.collect()
+assert seen() is not None
+assert slot.publish() == 1
+del slot
+gc.collect()
+assert seen() is None
+""")
+
+
 def test_tensor_keeps_its_frame_on_the_gpu(gpu):
     gpu("""
 cuda = Cuda()
