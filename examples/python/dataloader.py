@@ -5,7 +5,8 @@
     python3 examples/python/dataloader.py cam0 --workers 2
 
 A worker is a reader of its own, which gets each frame in place and passes on a small copy. Workers that are forked open
-the stream again, as do those that get it pickled.
+the stream again, as do those that get it pickled. Frames on a GPU come as copies in host memory: a forked worker has no
+CUDA.
 """
 
 import argparse
@@ -87,7 +88,7 @@ def main() -> None:
     print(f"workers of {'PyTorch' if has_torch else 'multiprocessing'}, started by {options.method}")
     feed = with_torch if has_torch else with_processes
     # The policy "latest": a stream that is opened and not read delays no other.
-    with frameshare.open(options.stream) as stream:
+    with frameshare.open(options.stream, device="cpu") as stream:
         for number, mean in feed(Frames(stream, options.frames), options.workers, options.method):
             print(f"frame {number}: mean of the first row {mean:.1f}")
 

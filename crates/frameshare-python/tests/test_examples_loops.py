@@ -4,10 +4,21 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from support import PATIENCE, ROOT, Publish, publish, runtime_folder
+from support import PATIENCE, ROOT, TARGET, Publish, publish, runtime_folder, wait_until
+
+SIMCUDA = TARGET.parent / "simcuda"
+GPU_CAMERA = """
+import frameshare, time
+with frameshare.create("cam0", format="NV12", width=64, height=48, device=0) as exporter:
+    while True:
+        with exporter.acquire():
+            pass
+        time.sleep(0.005)
+"""
 
 
 def run(name: str, *arguments: str) -> list[str]:
@@ -25,9 +36,29 @@ def test_asyncio_cameras_reads_four_cameras(publish: Publish) -> None:
     assert lines[-1] == "  ".join(f"{name} 50 frames" for name in names)
 
 
+def numbers_of(lines: list[str]) -> list[int]:
+    return [int(line.split()[1].rstrip(":")) for line in lines[1:]]
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_dataloader_gets_frames_from_workers(method: str, publish: Publish) -> None:
     publish("cam0")
     lines = run("dataloader.py", "cam0", "--frames", "8", "--workers", "2", "--method", method)
-    numbers = [int(line.split()[1].rstrip(":")) for line in lines[1:]]
+    numbers = numbers_of(lines)
+    assert len(set(numbers)) == 16 and {number % 2 for number in numbers} == {0, 1}
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_dataloader_gets_frames_of_a_gpu(method: str, runtime_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (SIMCUDA / "libcuda.so.1").exists():
+        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(SIMCUDA))
+    with subprocess.Popen([sys.executable, "-c", GPU_CAMERA]) as exporter:
+        try:
+            socket = runtime_folder / "frameshare" / "cam0.sock"
+            wait_until(lambda: socket.exists() or exporter.poll() is not None)
+            lines = run("dataloader.py", "cam0", "--frames", "8", "--workers", "2", "--method", method)
+        finally:
+            exporter.kill()
+    numbers = numbers_of(lines)
     assert len(set(numbers)) == 16 and {number % 2 for number in numbers} == {0, 1}
