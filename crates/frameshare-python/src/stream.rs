@@ -480,6 +480,12 @@ impl Stream {
         &self.name
     }
 
+    /// The number of frames that this process may hold at once, as `open` got it.
+    #[getter]
+    fn max_held<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.options.bind(py).as_any().get_item("max_held")
+    }
+
     /// Waits for the next frame; `None` at the end of the stream.
     ///
     /// Raises `TimeoutError` if none comes within `timeout` seconds, and `HeldError` after a second

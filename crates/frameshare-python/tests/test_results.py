@@ -98,7 +98,7 @@ def test_lost_results_are_counted():
 
 
 def test_matcher_pairs_each_frame_with_its_own_result():
-    with camera() as exporter, frames_of() as source, frames_of() as frames:
+    with camera() as exporter, frames_of() as source, frames_of(max_held=5) as frames:
         with (
             frameshare.create_results("r") as results,
             frameshare.open_results("r", policy="lossless") as stream,
@@ -188,6 +188,22 @@ def test_matcher_goes_on_with_a_model_that_skips_frames(max_frames):
 def test_matcher_without_room_is_refused(option):
     with pytest.raises(ValueError, match=f"{option} is 0, but must be at least 1"):
         frameshare.Matcher(None, None, **{option: 0})
+
+
+def test_matcher_that_holds_more_than_its_stream_is_refused():
+    with camera(), frameshare.create_results("r"), frameshare.open_results("r") as results:
+        for max_held, max_frames in ((4, 3), (2, 1)):
+            text = (
+                f"max_frames is {max_frames}, but cam0 has max_held={max_held}, of which two frames are "
+                f"the caller's and the one that comes: open it with max_held={max_frames + 2}"
+            )
+            with frames_of(max_held=max_held) as frames:
+                assert frames.max_held == max_held
+                with pytest.raises(ValueError, match=text):
+                    frameshare.Matcher(frames, results, max_frames=max_frames)
+        with frames_of() as frames:
+            assert frames.max_held == 4
+            frameshare.Matcher(frames, results)
 
 
 CAMERA = """

@@ -219,6 +219,11 @@ class Matcher:
         for name, value in (("max_frames", max_frames), ("max_results", max_results)):
             if value < 1:
                 raise ValueError(f"{name} is {value}, but must be at least 1")
+        if max_frames > frames.max_held - 2:
+            raise ValueError(
+                f"max_frames is {max_frames}, but {frames.name} has max_held={frames.max_held}, of which two frames are "
+                f"the caller's and the one that comes: open it with max_held={max_frames + 2}"
+            )
         self._frames, self._results = frames, results
         self._max_frames, self._max_results = max_frames, max_results
         self._held: OrderedDict[Key, Frame] = OrderedDict()
