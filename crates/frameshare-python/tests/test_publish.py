@@ -3,6 +3,7 @@
 """Publishing: arrays, slots written in place, metas, and the text of each error."""
 
 import array
+import concurrent.futures
 import ctypes
 import fractions
 import os
@@ -355,6 +356,13 @@ def test_array_of_a_gpu_is_not_taken_for_a_buffer():
         ({"rate": "fast"}, ValueError, "rate is fast, but must be frames per second"),
         ({"rate": []}, TypeError, "rate is [], but must be frames per second"),
         ({"rate": -1}, ValueError, "rate is -1, but must be frames per second"),
+        ({"rate": 0}, ValueError, "rate is 0, but must be more than 0, or None if frames have no fixed rate"),
+        ({"rate": (0, 1)}, ValueError, "rate is (0, 1), but must be more than 0"),
+        ({"rate": (30, 0)}, ValueError, "rate is (30, 0), but must be frames per second"),
+        ({"width": -1}, ValueError, "width is -1, but must be a number from 0 to 4294967295"),
+        ({"height": 1 << 40}, ValueError, "height is 1099511627776, but must be a number from 0 to 4294967295"),
+        ({"max_slots": -2}, ValueError, "max_slots is -2, but must be a number from 0 to 4294967295"),
+        ({"width": "64"}, TypeError, "width is a str, but must be a number"),
         (
             {"colorimetry": "bt13"},
             ValueError,
@@ -496,6 +504,151 @@ def test_publication_waits_for_lossless_reader_with_the_gil_released():
         assert exporter.publish(data) == published + 1
         thread.join(10)
         assert taken == list(range(1, published + 2))
+
+
+def fill(exporter):
+    """Publishes until the readers have no room for more."""
+    with pytest.raises(frameshare.TimeoutError, match="had no room for the frame"):
+        while True:
+            exporter.publish(image(480, 640), timeout=0.05)
+
+
+def test_timeout_of_a_publication_is_that_of_both_waits():
+    timeout = 2.0
+    with created("GRAY8", max_slots=8, reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        fill(exporter)
+        slots = []
+        with pytest.raises(frameshare.TimeoutError, match="no slot of cam0 became free within 0.05 s"):
+            while True:
+                slots.append(exporter.acquire(timeout=0.05))
+        # A slot comes within the limit, and room for the frame after it.
+        timers = [
+            threading.Timer(0.7 * timeout, slots[0].discard),
+            threading.Timer(1.5 * timeout, lambda: stream.next(10).release()),
+        ]
+        for timer in timers:
+            timer.start()
+        try:
+            with pytest.raises(frameshare.TimeoutError, match="of cam0 .* within 2 s"):
+                exporter.publish(image(480, 640), timeout=timeout)
+        finally:
+            for timer in timers:
+                timer.join()
+
+
+def test_publication_without_time_waits_for_no_other_thread():
+    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        fill(exporter)
+        thread = threading.Thread(target=exporter.publish, args=(image(480, 640),))
+        thread.start()
+        for _ in range(20):
+            with pytest.raises(frameshare.TimeoutError, match="of cam0 .* within 0 s"):
+                exporter.publish(image(480, 640), timeout=0)
+        while thread.is_alive():
+            stream.next(10).release()
+            thread.join(0.05)
+
+
+def in_threads(count, use):
+    """Runs a function in several threads at once; returns their results and exceptions."""
+    start = threading.Barrier(count)
+
+    def run(_):
+        start.wait()
+        try:
+            return use()
+        except frameshare.Error as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def test_slot_is_published_once_by_several_threads():
+    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        fill(exporter)
+        slot = exporter.acquire()
+        reading = threading.Timer(0.3, lambda: [stream.next(10).release() for _ in range(2)])
+        reading.start()
+        found = in_threads(4, lambda: slot.publish(timeout=20))
+        reading.join()
+        numbers = [one for one in found if isinstance(one, int)]
+        assert numbers == [slot.sequence]
+        errors = [one for one in found if one not in numbers]
+        assert {type(one) for one in errors} == {frameshare.ReleasedError}
+        texts = {"the slot is being published by another thread", f"the slot was published as frame {numbers[0]}"}
+        assert {str(one).partition(":")[0] for one in errors} <= texts
+
+
+def test_slot_cannot_be_changed_while_another_thread_publishes_it():
+    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        fill(exporter)
+        slot = exporter.acquire(pts=5, metas={"a": {"x": 1}})
+        thread = threading.Thread(target=slot.publish)
+        thread.start()
+        while repr(slot) != "<frameshare.Slot being published>":
+            assert thread.is_alive()
+        uses = (
+            slot.publish,
+            slot.discard,
+            slot.__enter__,
+            lambda: slot.__exit__(None, None, None),
+            lambda: slot.planes,
+            lambda: slot.plane(0),
+            lambda: slot.used_on(1),
+            lambda: setattr(slot, "pts", 9),
+            lambda: setattr(slot, "metas", {}),
+        )
+        for use in uses:
+            with pytest.raises(frameshare.ReleasedError, match="the slot is being published by another thread"):
+                use()
+        # The exception of a block comes out of it.
+        with pytest.raises(KeyError):
+            slot.__exit__(KeyError, KeyError(), None)
+            raise KeyError
+        assert slot.sequence is None
+        while slot.sequence is None:
+            stream.next(10).release()
+            thread.join(0.05)
+        frame = stream.next(10)
+        assert (frame.sequence, frame.pts, frame.metas) == (slot.sequence, 5, [("a", {"x": 1})])
+        for use in uses[-2:]:
+            with pytest.raises(frameshare.ReleasedError, match=f"the slot was published as frame {frame.sequence}"):
+                use()
+
+
+def test_slot_that_had_no_room_is_published_again():
+    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+        fill(exporter)
+        slot = exporter.acquire()
+        for timeout in (0, 0.05):
+            with pytest.raises(frameshare.TimeoutError, match="readers of cam0 had no room for the frame"):
+                slot.publish(timeout=timeout)
+        with pytest.raises(ValueError, match="timeout is -1, but must be a number of seconds"):
+            slot.publish(timeout=-1)
+        slot.pts = 7
+        numpy.asarray(slot.plane(0))[:] = 3
+        stream.next(10).release()
+        sequence = slot.publish(timeout=20)
+        frame = stream.next(10)
+        assert frame.sequence == sequence
+        assert (frame.pts, planes_of(frame)[0].max()) == (7, 3)
+
+
+def test_numbers_of_a_publication_are_refused_by_name():
+    whole = "but must be a number from 0 to 18446744073709551615"
+    with created("GRAY8") as exporter, exporter.acquire() as slot:
+        for use in (exporter.acquire, lambda *values, **named: exporter.publish(image(480, 640), *values, **named)):
+            with pytest.raises(ValueError, match=f"pts is -5, {whole}"):
+                use(-5)
+            with pytest.raises(ValueError, match=f"duration is {1 << 64}, {whole}"):
+                use(duration=1 << 64)
+            with pytest.raises(TypeError, match="pts is a float, but must be a number"):
+                use(0.5)
+        with pytest.raises(ValueError, match=f"pts is -1, {whole}"):
+            slot.pts = -1
+        with pytest.raises(IndexError, match="plane -1 of a frame of GRAY8, which has 1"):
+            slot.plane(-1)
 
 
 def test_signal_ends_a_waiting_publication():

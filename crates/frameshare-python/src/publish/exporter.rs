@@ -5,8 +5,9 @@
 use super::{
     array::{self, Array, Place},
     metas,
+    number::number,
     shared::{Limit, Shared, Times},
-    slot::{self, Writing},
+    slot::{self, NamedStream, Writing},
     target::{self, Video},
 };
 use crate::{
@@ -66,6 +67,21 @@ impl Options<'_> {
     }
 }
 
+fn max_slots_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number("max_slots", value)
+}
+
+/// Returns the times and metas of a frame.
+fn times(
+    pts: Option<&Bound<'_, PyAny>>,
+    duration: Option<&Bound<'_, PyAny>>,
+    metas: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Times> {
+    let pts = pts.map(|pts| number("pts", pts)).transpose()?;
+    let duration = duration.map(|duration| number("duration", duration)).transpose()?;
+    Ok(Times { pts, duration, metadata: metas::to_metadata(metas)? })
+}
+
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| PyValueError::new_err(format!("{name} is {value}, but must be a number of seconds")))
@@ -86,8 +102,15 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
             "rate is {rate}, but must be frames per second: a number, a fraction, or a pair of numbers"
         ))
     };
+    let checked = |pair: (u32, u32)| match pair {
+        (0, _) => Err(PyValueError::new_err(format!(
+            "rate is {rate}, but must be more than 0, or None if frames have no fixed rate"
+        ))),
+        (_, 0) => Err(invalid()),
+        pair => Ok(pair),
+    };
     if let Ok(pair) = rate.cast::<PyTuple>() {
-        return pair.extract().map_err(|_| invalid());
+        return checked(pair.extract().map_err(|_| invalid())?);
     }
     let fraction = rate.py().import("fractions")?.getattr("Fraction")?;
     let is_number = rate.is_instance_of::<PyInt>() || rate.is_instance_of::<PyFloat>();
@@ -110,7 +133,7 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
         exact
     };
     let part = |name| near.getattr(name)?.extract::<u32>().map_err(|_| invalid());
-    Ok((part("numerator")?, part("denominator")?))
+    checked((part("numerator")?, part("denominator")?))
 }
 
 /// Creates a stream of raw video, and returns its exporter; readers open it by the name.
@@ -134,17 +157,18 @@ pub fn create(
     py: Python<'_>,
     #[pyo3(from_py_with = name::of)] name: String,
     format: &str,
-    width: u32,
-    height: u32,
+    width: &Bound<'_, PyAny>,
+    height: &Bound<'_, PyAny>,
     rate: Option<&Bound<'_, PyAny>>,
     colorimetry: Option<&str>,
     device: Option<&Bound<'_, PyAny>>,
     memory: Option<&str>,
-    max_slots: u32,
+    #[pyo3(from_py_with = max_slots_of)] max_slots: u32,
     slow_readers: &str,
     reader_timeout: f64,
     keep_last: Option<f64>,
 ) -> PyResult<Exporter> {
+    let (width, height) = (number("width", width)?, number("height", height)?);
     if width == 0 || height == 0 {
         return Err(PyValueError::new_err(format!("the size is {width}x{height}, but must not be 0")));
     }
@@ -199,7 +223,7 @@ pub fn _create_data(
     py: Python<'_>,
     name: &str,
     caps: &str,
-    max_slots: u32,
+    #[pyo3(from_py_with = max_slots_of)] max_slots: u32,
     slow_readers: &str,
     reader_timeout: f64,
     keep_last: Option<f64>,
@@ -252,7 +276,7 @@ impl Exporter {
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         times: &Times,
-        timeout: Option<f64>,
+        limit: Limit,
     ) -> PyResult<u64> {
         let array = Array::of(data, None)?;
         let size = array.bytes().filter(|_| array.place == Place::Host && array.is_dense_from(0));
@@ -261,9 +285,9 @@ impl Exporter {
                 "cannot publish {array}: expected bytes, at least one, in host memory"
             ))
         })?;
-        let slot = self.0.acquire(py, size as u64, Limit::after(timeout)?)?;
+        let slot = self.0.acquire(py, size as u64, limit)?;
         py.detach(|| target::copy_on_host(&slot, &[target::Copied::of_bytes(array.start, size)]));
-        self.0.publish(py, &slot, size as u64, None, times, timeout)
+        self.0.publish(py, &slot, size as u64, None, times, limit)
     }
 }
 
@@ -297,29 +321,30 @@ impl Exporter {
     ///
     /// `pts` and `duration` are ns, `pts` of `time.monotonic_ns()`, by default the present time;
     /// `metas` are names with dictionaries of values. Waits for lossless readers without room, for
-    /// `timeout` seconds at most.
+    /// `timeout` seconds at most, with the wait for a free slot.
     #[pyo3(signature = (data, pts = None, *, duration = None, metas = None, stream = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn publish(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        pts: Option<u64>,
-        duration: Option<u64>,
+        pts: Option<&Bound<'_, PyAny>>,
+        duration: Option<&Bound<'_, PyAny>>,
         metas: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let times = Times { pts, duration, metadata: metas::to_metadata(metas)? };
+        let limit = Limit::after(timeout)?;
+        let times = times(pts, duration, metas)?;
         let stream = stream.filter(|stream| !stream.is_none()).map(Handle::of).transpose()?;
-        let Some(video) = &self.0.video else { return self.publish_data(py, data, &times, timeout) };
+        let Some(video) = &self.0.video else { return self.publish_data(py, data, &times, limit) };
         let (arrays, by_plane) = array::all_of(data, stream)?;
         self.check_place(&arrays)?;
         let copies = video.copies(&arrays, by_plane)?;
-        let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
+        let slot = self.0.acquire(py, video.size, limit)?;
         let Some(gpu) = &self.0.gpu else {
             py.detach(|| target::copy_on_host(&slot, &copies));
-            return self.0.publish(py, &slot, video.size, None, &times, timeout);
+            return self.0.publish(py, &slot, video.size, None, &times, limit);
         };
         // Planes of one frame come from one library: they have one stream.
         let handle = arrays.iter().find_map(|array| array.stream).unwrap_or(Handle::DEFAULT);
@@ -331,7 +356,7 @@ impl Exporter {
         let stream = py.detach(|| handle.open(gpu))?;
         let published = py
             .detach(|| target::copy_on_gpu(&slot, &copies, &stream))
-            .and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, timeout));
+            .and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, limit));
         if published.is_err() {
             // The copy may be under way: the slot is free when it has ended.
             let freed = |engine: exporter::Exporter| engine.drop_after(&stream, Box::new(slot)).or_raise();
@@ -349,16 +374,15 @@ impl Exporter {
     fn acquire(
         &self,
         py: Python<'_>,
-        pts: Option<u64>,
-        duration: Option<u64>,
+        pts: Option<&Bound<'_, PyAny>>,
+        duration: Option<&Bound<'_, PyAny>>,
         metas: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<slot::Slot> {
-        let times = Times { pts, duration, metadata: metas::to_metadata(metas)? };
-        let stream = stream.filter(|stream| !stream.is_none());
+        let times = times(pts, duration, metas)?;
         // Refused before a slot is taken.
-        stream.map(Handle::of).transpose()?;
+        let stream = stream.filter(|stream| !stream.is_none()).map(NamedStream::of).transpose()?;
         let video = self.0.video.as_ref().ok_or_else(|| {
             Error::new_err(format!(
                 "{} is a stream of data, whose frames have no planes: use publish",
@@ -368,7 +392,7 @@ impl Exporter {
         let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
         let writing = Writing::new(slot, self.0.gpu.clone());
         if let Some(stream) = stream {
-            writing.used_on_object(stream)?;
+            writing.used_on_named(stream);
         }
         Ok(slot::Slot::new(Arc::clone(&self.0), writing, times))
     }

@@ -5,6 +5,7 @@
 //! - `array`: arrays and tensors of other libraries, as they are published
 //! - `target`: the layout of frames, and copies into them
 //! - `metas`: names and values attached to frames
+//! - `number`: arguments that are whole numbers
 //! - `shared`: the engine's exporter, and its waits
 //! - `slot`: slots that are written in place, and the protocols by which they go out
 //! - `exporter`: the class `Exporter`
@@ -13,6 +14,7 @@ mod array;
 mod error;
 mod exporter;
 pub mod metas;
+mod number;
 mod shared;
 mod slot;
 mod target;

@@ -20,8 +20,8 @@ use frameshare::{
 };
 use pyo3::{exceptions::PyValueError, prelude::*};
 use std::{
-    fmt, process,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt, mem, process,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -47,13 +47,40 @@ pub struct Shared {
     pub gpu: Option<Arc<Context>>,
     pub interrupt: Interrupt,
     reader_timeout: Duration,
-    /// Frames are published by one thread at a time.
-    publishing: Mutex<()>,
+    turn: Turn,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Frames are published by one thread at a time.
+#[derive(Default)]
+struct Turn {
+    is_taken: Mutex<bool>,
+    free: Condvar,
+}
+
+impl Turn {
+    /// Takes the turn; `None` if it is not free in time.
+    fn take(&self, time: Duration) -> Option<Taken<'_>> {
+        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.free.wait_timeout_while(is_taken, time, |is_taken| *is_taken);
+        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        // Not `then_some`: a `Taken` that is dropped here would lock again.
+        (!mem::replace(&mut *is_taken, true)).then(|| Taken(self))
+    }
+}
+
+/// A turn that was taken; dropping it ends it.
+struct Taken<'a>(&'a Turn);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.free.notify_one();
     }
 }
 
@@ -104,7 +131,7 @@ impl Shared {
             gpu,
             interrupt: Interrupt::new().or_raise()?,
             reader_timeout,
-            publishing: Mutex::new(()),
+            turn: Turn::default(),
         })
     }
 
@@ -200,7 +227,7 @@ impl Shared {
         TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds))
     }
 
-    /// Publishes a slot, and returns the sequence number.
+    /// Publishes a slot within a limit, and returns the sequence number.
     pub fn publish(
         &self,
         py: Python<'_>,
@@ -208,16 +235,15 @@ impl Shared {
         size: u64,
         written: Option<&Stream>,
         times: &Times,
-        timeout: Option<f64>,
+        limit: Limit,
     ) -> PyResult<u64> {
-        let (engine, limit) = (self.engine()?, Limit::after(timeout)?);
+        let engine = self.engine()?;
         let entries = self.video.as_ref().map_or(&[][..], |video| &video.entries);
         let duration = times.duration.or(self.video.as_ref().and_then(|video| video.duration));
         let pts = times.pts.unwrap_or_else(monotonic_ns);
         loop {
-            let time = limit.slice();
             let published = py.detach(|| {
-                let _one = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(_turn) = self.turn.take(limit.slice()) else { return Ok(None) };
                 let written = written.map_or(Written::Cpu, Written::On);
                 let frame = Frame {
                     pts: Some(pts),
@@ -226,7 +252,7 @@ impl Shared {
                     metadata: &times.metadata,
                     ..Frame::new(slot, size, written)
                 };
-                engine.publish_within(frame, time, &self.interrupt)
+                engine.publish_within(frame, limit.slice(), &self.interrupt)
             });
             match published.or_raise()? {
                 Some(sequence) => return Ok(sequence.0),

@@ -15,7 +15,8 @@
 
 use super::{
     metas,
-    shared::{Shared, Times},
+    number::number,
+    shared::{Limit, Shared, Times},
     target::Video,
 };
 use crate::{
@@ -37,12 +38,30 @@ use pyo3::{
 };
 use std::{
     ffi::{CStr, c_int, c_void},
-    ptr,
+    mem, ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+/// A stream that Python passed, with its object if it is more than a number.
+#[derive(Debug)]
+pub struct NamedStream {
+    handle: Handle,
+    object: Option<Py<PyAny>>,
+}
+
+impl NamedStream {
+    /// Reads a stream. Runs code of the object, so no lock may be held.
+    ///
+    /// # Errors
+    /// As [`Handle::of`].
+    pub fn of(stream: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let object = (!stream.is_instance_of::<PyInt>()).then(|| stream.clone().unbind());
+        Ok(Self { handle: Handle::of(stream)?, object })
+    }
+}
 
 /// A slot that is being written, and the streams that do.
 #[derive(Debug)]
@@ -76,15 +95,9 @@ impl Writing {
     }
 
     /// Names a stream that Python passed, and keeps its object until the slot is dropped.
-    ///
-    /// # Errors
-    /// As [`Handle::of`].
-    pub fn used_on_object(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.used_on(Handle::of(stream)?);
-        if !stream.is_instance_of::<PyInt>() {
-            self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(stream.clone().unbind());
-        }
-        Ok(())
+    pub fn used_on_named(&self, stream: NamedStream) {
+        self.used_on(stream.handle);
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).extend(stream.object);
     }
 
     /// Returns a stream behind all work that writes the slot; `None` for host memory.
@@ -125,16 +138,79 @@ pub struct Slot {
 
 #[derive(Debug)]
 struct State {
-    /// `None` once it is published or discarded.
-    writing: Option<Arc<Writing>>,
+    phase: Phase,
     times: Times,
-    sequence: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Writing(Arc<Writing>),
+    /// A thread has taken the slot, and publishes it.
+    Publishing,
+    Published(u64),
+    Discarded,
+}
+
+impl Phase {
+    /// Why the slot is not to be written.
+    fn error(&self) -> PyErr {
+        ReleasedError::new_err(match self {
+            Self::Writing(_) | Self::Publishing => {
+                "the slot is being published by another thread: wait for it, or acquire another slot".into()
+            }
+            Self::Published(sequence) => {
+                format!("the slot was published as frame {sequence}: acquire another one")
+            }
+            Self::Discarded => "the slot was discarded: acquire another one".into(),
+        })
+    }
+}
+
+/// A slot that this thread alone has, to publish it. Dropping it gives the slot back.
+struct Claim<'a> {
+    slot: &'a Slot,
+    writing: Arc<Writing>,
+    next: Phase,
+}
+
+impl<'a> Claim<'a> {
+    /// Takes a slot that is being written, and its times.
+    fn take(slot: &'a Slot) -> PyResult<(Self, Times)> {
+        slot.shared.check_process()?;
+        let mut state = slot.lock();
+        let Phase::Writing(writing) = &state.phase else { return Err(state.phase.error()) };
+        let writing = Arc::clone(writing);
+        state.phase = Phase::Publishing;
+        Ok((Self { slot, next: Phase::Writing(Arc::clone(&writing)), writing }, state.times.clone()))
+    }
+
+    /// Publishes the slot; it is given back on an error.
+    fn publish(&mut self, py: Python<'_>, times: &Times, limit: Limit) -> PyResult<u64> {
+        let (shared, writing) = (&self.slot.shared, &self.writing);
+        let size = self.slot.video()?.size;
+        let stream = py.detach(|| writing.written())?;
+        let sequence = shared.publish(py, &writing.slot, size, stream.as_ref(), times, limit)?;
+        self.next = Phase::Published(sequence);
+        Ok(sequence)
+    }
+
+    /// Frees the slot behind the work that may write it.
+    fn discard(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.next = Phase::Discarded;
+        py.detach(|| self.slot.free(&self.writing))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.slot.lock().phase = mem::replace(&mut self.next, Phase::Discarded);
+    }
 }
 
 impl Slot {
     /// A slot that was acquired just now.
     pub fn new(shared: Arc<Shared>, writing: Writing, times: Times) -> Self {
-        let state = State { writing: Some(Arc::new(writing)), times, sequence: None };
+        let state = State { phase: Phase::Writing(Arc::new(writing)), times };
         Self { shared, state: Mutex::new(state) }
     }
 
@@ -142,27 +218,31 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writing(&self) -> PyResult<Arc<Writing>> {
+    /// Changes a slot while no thread can publish it.
+    fn change<T>(&self, change: impl FnOnce(&Arc<Writing>, &mut Times) -> T) -> PyResult<T> {
         self.shared.check_process()?;
-        let state = self.lock();
-        let ended = || {
-            let how = match state.sequence {
-                Some(sequence) => format!("the slot was published as frame {sequence}"),
-                None => "the slot was discarded".into(),
-            };
-            ReleasedError::new_err(format!("{how}: acquire another one"))
-        };
-        state.writing.clone().ok_or_else(ended)
+        let State { phase, times } = &mut *self.lock();
+        match phase {
+            Phase::Writing(writing) => Ok(change(writing, times)),
+            phase => Err(phase.error()),
+        }
+    }
+
+    fn writing(&self) -> PyResult<Arc<Writing>> {
+        self.change(|writing, _| Arc::clone(writing))
     }
 
     fn video(&self) -> PyResult<&Video> {
         self.shared.video.as_ref().ok_or_else(|| PyValueError::new_err("a stream of data has no planes"))
     }
 
-    fn plane_of(&self, writing: &Arc<Writing>, index: usize) -> PyResult<SlotPlane> {
+    fn plane_of(&self, writing: &Arc<Writing>, index: isize) -> PyResult<SlotPlane> {
         let video = self.video()?;
         let count = video.planes.len();
-        let (Some(plane), Some(array)) = (video.planes.get(index), video.arrays.get(index)) else {
+        let found = usize::try_from(index)
+            .ok()
+            .and_then(|index| video.planes.get(index).zip(video.arrays.get(index)));
+        let Some((plane, array)) = found else {
             return Err(PyIndexError::new_err(format!(
                 "plane {index} of a frame of {}, which has {count}",
                 video.format.pixels
@@ -170,6 +250,12 @@ impl Slot {
         };
         let (width, height, stride) = (plane.width, plane.height, plane.stride);
         Ok(SlotPlane { writing: Arc::clone(writing), array: array.clone(), width, height, stride })
+    }
+
+    /// Returns whether the slot was published or discarded.
+    fn is_done(&self) -> PyResult<bool> {
+        self.shared.check_process()?;
+        Ok(matches!(self.lock().phase, Phase::Published(_) | Phase::Discarded))
     }
 
     /// Frees the slot behind the work that may write it.
@@ -185,13 +271,13 @@ impl Slot {
     #[getter]
     fn planes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let writing = self.writing()?;
-        let planes =
-            (0..self.video()?.planes.len()).map(|index| Py::new(py, self.plane_of(&writing, index)?));
+        let planes = (0..self.video()?.planes.len() as isize)
+            .map(|index| Py::new(py, self.plane_of(&writing, index)?));
         PyTuple::new(py, planes.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Returns a plane, counted from 0.
-    fn plane(&self, index: usize) -> PyResult<SlotPlane> {
+    fn plane(&self, index: isize) -> PyResult<SlotPlane> {
         self.plane_of(&self.writing()?, index)
     }
 
@@ -203,8 +289,9 @@ impl Slot {
 
     /// Sets the presentation time.
     #[setter]
-    fn set_pts(&self, pts: Option<u64>) {
-        self.lock().times.pts = pts;
+    fn set_pts(&self, pts: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let pts = pts.map(|pts| number("pts", pts)).transpose()?;
+        self.change(|_, times| times.pts = pts)
     }
 
     /// Metas of the frame: names, each with a dictionary of values.
@@ -218,39 +305,39 @@ impl Slot {
     #[setter]
     fn set_metas(&self, metas: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let metadata = metas::to_metadata(metas)?;
-        self.lock().times.metadata = metadata;
-        Ok(())
+        self.change(|_, times| times.metadata = metadata)
     }
 
     /// The sequence number, once it is published.
     #[getter]
     fn sequence(&self) -> Option<u64> {
-        self.lock().sequence
+        match self.lock().phase {
+            Phase::Published(sequence) => Some(sequence),
+            _ => None,
+        }
     }
 
     /// Names a stream that writes the slot, besides those that got its planes by DLPack.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.writing()?.used_on_object(stream)
+        let stream = NamedStream::of(stream)?;
+        self.change(|writing, _| writing.used_on_named(stream))
     }
 
     /// Publishes the slot behind the work that writes it, and returns its sequence number. Waits
     /// for lossless readers without room, for `timeout` seconds at most; it can be repeated then.
     #[pyo3(signature = (timeout = None))]
     fn publish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let writing = self.writing()?;
-        let (size, times) = (self.video()?.size, self.lock().times.clone());
-        let stream = py.detach(|| writing.written())?;
-        let sequence = self.shared.publish(py, &writing.slot, size, stream.as_ref(), &times, timeout)?;
-        let mut state = self.lock();
-        (state.writing, state.sequence) = (None, Some(sequence));
-        Ok(sequence)
+        let limit = Limit::after(timeout)?;
+        let (mut claim, times) = Claim::take(self)?;
+        claim.publish(py, &times, limit)
     }
 
     /// Returns the slot to the exporter without publishing it.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.check_process()?;
-        let writing = self.lock().writing.take();
-        writing.map_or(Ok(()), |writing| py.detach(|| self.free(&writing)))
+        if self.is_done()? {
+            return Ok(());
+        }
+        Claim::take(self)?.0.discard(py)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
@@ -267,26 +354,30 @@ impl Slot {
         _value: Option<&Bound<'_, PyAny>>,
         _traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        if self.is_done()? {
+            return Ok(());
+        }
+        let (mut claim, times) = match Claim::take(self) {
+            // The exception of the block says more.
+            Err(_) if kind.is_some() => return Ok(()),
+            claim => claim?,
+        };
         if kind.is_some() {
-            return self.discard(py);
+            return claim.discard(py);
         }
-        let is_open = self.lock().writing.is_some();
-        if is_open {
-            let published = self.publish(py, None);
-            if published.is_err() {
-                self.discard(py)?;
-            }
-            published?;
+        let published = claim.publish(py, &times, Limit::after(None)?);
+        if published.is_err() {
+            claim.discard(py)?;
         }
-        Ok(())
+        published.map(drop)
     }
 
     fn __repr__(&self) -> String {
-        let state = self.lock();
-        match (&state.writing, state.sequence) {
-            (Some(_), _) => "<frameshare.Slot being written>".into(),
-            (None, Some(sequence)) => format!("<frameshare.Slot published as frame {sequence}>"),
-            (None, None) => "<frameshare.Slot discarded>".into(),
+        match self.lock().phase {
+            Phase::Writing(_) => "<frameshare.Slot being written>".into(),
+            Phase::Publishing => "<frameshare.Slot being published>".into(),
+            Phase::Published(sequence) => format!("<frameshare.Slot published as frame {sequence}>"),
+            Phase::Discarded => "<frameshare.Slot discarded>".into(),
         }
     }
 }
@@ -297,8 +388,8 @@ impl Drop for Slot {
         if self.shared.check_process().is_err() {
             return;
         }
-        let writing = self.lock().writing.take();
-        if let Some(writing) = writing {
+        let phase = mem::replace(&mut self.lock().phase, Phase::Discarded);
+        if let Phase::Writing(writing) = phase {
             // Work may be under way. An error means that the GPU has failed, which ends the work.
             // The driver may block, so the GIL is released.
             let _ = Python::attach(|py| py.detach(|| self.free(&writing)));
@@ -452,7 +543,7 @@ impl SlotPlane {
                     ));
                 }
                 Ok(-1) => self.writing.anywhere.store(true, Ordering::Relaxed),
-                _ => self.writing.used_on_object(stream)?,
+                _ => self.writing.used_on_named(NamedStream::of(stream)?),
             },
             (None, None) => {}
         }
