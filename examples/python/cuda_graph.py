@@ -19,12 +19,12 @@ if not torch.cuda.is_available():
 import frameshare
 
 
-def model(rgb):
+def model(rgb: torch.Tensor) -> torch.Tensor:
     """Returns the mean color of each of 16x16 areas."""
     return torch.nn.functional.adaptive_avg_pool2d(rgb, 16)
 
 
-def capture(rgb):
+def capture(rgb: torch.Tensor) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
     """Returns the graph of the model on this tensor, and its result."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -38,23 +38,24 @@ def capture(rgb):
 
 
 @torch.no_grad()
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stream", help="name of the stream, or path of its socket")
     parser.add_argument("--frames", type=int, help="number of frames (default: until the stream ends)")
     parser.add_argument("--device", default="0", help="number or UUID of the GPU (default: %(default)s)")
     arguments = parser.parse_args()
 
-    graph = None
+    captured = None
     with frameshare.open(arguments.stream, device=arguments.device) as stream:
         for number, frame in enumerate(stream, 1):
             if frame.device == "cpu":
                 sys.exit(f"{arguments.stream} has frames in host memory: this example needs them on the GPU")
             with frame:
-                if graph is None or rgb.shape[2:] != (frame.height, frame.width):
+                if captured is None or captured[0].shape[2:] != (frame.height, frame.width):
                     torch.cuda.set_device(frame.device)
                     rgb = torch.zeros((1, 3, frame.height, frame.width), device=frame.device)
-                    graph, result = capture(rgb)
+                    captured = (rgb, *capture(rgb))
+                rgb, graph, result = captured
                 frame.rgb(rgb[0])
             graph.replay()
             red, green, blue = result.mean(dim=(0, 2, 3)).tolist()

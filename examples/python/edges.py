@@ -19,25 +19,26 @@ import frameshare
 class EdgesAndBackground(torch.nn.Module):
     """Edges by Sobel's kernels, and the difference to a background that follows the image slowly."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         across = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]]) / 8
         self.register_buffer("gray", torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1))
         self.register_buffer("sobel", torch.stack([across, across.T]).unsqueeze(1))
-        self.background = None
+        self.background: torch.Tensor | None = None
 
-    def forward(self, rgb):
+    def forward(self, rgb: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         gray = torch.nn.functional.conv2d(rgb, self.gray)
         edges = torch.nn.functional.conv2d(gray, self.sobel, padding=1).square().sum(1).sqrt()
-        if self.background is None or self.background.shape != gray.shape:
-            self.background = gray.clone()
-        moving = (gray - self.background).abs()
-        self.background.lerp_(gray, 0.1)
+        background = self.background
+        if background is None or background.shape != gray.shape:
+            background = self.background = gray.clone()
+        moving = (gray - background).abs()
+        background.lerp_(gray, 0.1)
         return edges, moving
 
 
 @torch.no_grad()
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stream", help="name of the stream, or path of its socket")
     parser.add_argument("--frames", type=int, help="number of frames (default: until the stream ends)")

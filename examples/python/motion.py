@@ -13,7 +13,7 @@ except ImportError:
 import frameshare
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stream", help="name of the stream, or path of its socket")
     parser.add_argument("--frames", type=int, help="number of frames (default: until the stream ends)")

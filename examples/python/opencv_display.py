@@ -4,6 +4,7 @@
 
 import argparse
 import sys
+from typing import Any
 
 try:
     import cv2
@@ -14,7 +15,7 @@ except ImportError:
 import frameshare
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stream", help="name of the stream, or path of its socket")
     parser.add_argument("--frames", type=int, help="number of frames (default: until the stream ends)")
@@ -37,11 +38,11 @@ def main():
                 break
 
 
-def show(title, bgr):
+def show(title: str, bgr: Any) -> bool:
     """Shows an image; returns whether the window stays."""
     try:
         cv2.imshow(title, bgr)
-        return cv2.waitKey(1) != ord("q")
+        return bool(cv2.waitKey(1) != ord("q"))
     except cv2.error as error:
         sys.exit(f"OpenCV opens no window ({error.err}): use --save, or install opencv-python with a display")
 

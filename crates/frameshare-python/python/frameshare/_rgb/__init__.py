@@ -21,7 +21,7 @@ _DTYPES = ("uint8", "float16", "float32")
 
 
 def rgb(
-    frame: Any,
+    self: Any,
     out: Any = None,
     *,
     like: str | None = None,
@@ -38,6 +38,7 @@ def rgb(
     dtype: "uint8" (0 to 255, the default), "float16" or "float32" (0 to 1).
     size: (width, height) of the result; the image is resized, bilinearly.
     """
+    frame = self
     pixels = FORMATS.get(frame.format)
     if pixels is None:
         raise UnsupportedError(

@@ -38,7 +38,8 @@ def color(model: str, matrix: str, range_: str, bits: int, height: int, limit: f
     y = limit / luma_span
     if model != "yuv":
         rows = ((y, 0.0, 0.0), (0.0, y, 0.0), (0.0, 0.0, y))
-        return Color(rows, (-y * black,) * 3, limit)
+        offset = -y * black
+        return Color(rows, (offset, offset, offset), limit)
     red, blue = _LUMA.get(matrix) or _LUMA["bt709" if height > _MAX_SD_HEIGHT else "bt601"]
     green = 1 - red - blue
     chroma = limit / chroma_span
@@ -46,5 +47,5 @@ def color(model: str, matrix: str, range_: str, bits: int, height: int, limit: f
     gu, gv = -bu * blue / green, -rv * red / green
     rows = ((y, 0.0, rv), (y, gu, gv), (y, bu, 0.0))
     gray = 128 * unit
-    offsets = tuple(-row[0] * black - (row[1] + row[2]) * gray for row in rows)
-    return Color(rows, offsets, limit)  # type: ignore[arg-type]
+    red_offset, green_offset, blue_offset = (-row[0] * black - (row[1] + row[2]) * gray for row in rows)
+    return Color(rows, (red_offset, green_offset, blue_offset), limit)

@@ -29,15 +29,14 @@ def rgb(request: Request, out: Array | None) -> Array:
     with cupy.cuda.Device(device):
         take = _upload if is_on_host else cupy.from_dlpack
         planes = [take(plane) for plane in request.top_down_planes]
-        if out is None:
-            out = cupy.empty(request.shape, request.dtype)
-        view = out.transpose(request.order)
+        result: Array = cupy.empty(request.shape, request.dtype) if out is None else out
+        view = result.transpose(request.order)
         arguments = [(plane.data.ptr, plane.strides[0] // plane.itemsize) for plane in planes]
         strides = [stride // view.itemsize for stride in view.strides]
         _launch(device, request, arguments, (view.data.ptr, *strides))
         if not is_on_host:
             frame.used_on(cupy.cuda.get_current_stream())
-    return out
+    return result
 
 
 def _upload(plane: Any) -> Array:

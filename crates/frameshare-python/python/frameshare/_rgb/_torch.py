@@ -19,22 +19,22 @@ def rgb(request: Request, out: Tensor | None) -> Tensor:
     """Converts a frame on the device where it lies, on PyTorch's current stream."""
     frame = request.frame
     device = torch.device(frame.device)
-    if out is None:
-        out = torch.empty(request.shape, dtype=getattr(torch, request.dtype), device=device)
-    elif out.device != device:
+    if out is not None and out.device != device:
         raise ValueError(f"out is on {out.device}, but the frame is on {device}: pass a tensor on {device}")
-    elif out.requires_grad:
+    if out is not None and out.requires_grad:
         raise ValueError("out requires a gradient: pass a tensor that does not")
-    if device.type == "cpu" and (array := _numpy_view(out)) is not None:
+    dtype = getattr(torch, request.dtype)
+    result: Tensor = torch.empty(request.shape, dtype=dtype, device=device) if out is None else out
+    if device.type == "cpu" and (array := _numpy_view(result)) is not None:
         from . import _numpy
 
         _numpy.rgb(request, array)
-        return out
+        return result
     planes = [torch.from_dlpack(plane).flatten(1) for plane in request.top_down_planes]
-    view = out.permute(request.order)
+    view = result.permute(request.order)
     if device.type == "cpu":
         convert(planes, request.pixels, request.source_size, request.color, view)
-        return out
+        return result
     stream = torch.cuda.current_stream(device)
     with torch.cuda.device(device):
         if "cupy" in sys.modules:
@@ -50,7 +50,7 @@ def rgb(request: Request, out: Tensor | None) -> Tensor:
         else:
             convert(planes, request.pixels, request.source_size, request.color, view)
     frame.used_on(stream)
-    return out
+    return result
 
 
 def _numpy_view(out: Tensor) -> Any:
