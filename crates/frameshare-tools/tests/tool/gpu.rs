@@ -49,12 +49,17 @@ impl GpuExporter {
             "frames": 100_000_000, "size": size, "pace_us": 5000, "slow": "Never", "says": "Truth",
             "unwritten": false, "copy": false, "load": 0, "drain": false, "metadata": 0, "count_from": 0,
         } });
-        exporter.1.send(publish.to_string().as_bytes(), &[]).unwrap();
+        exporter.send(&publish);
         Some(exporter)
     }
 
+    /// Sends a command of this kind of peer.
+    fn send(&self, command: &serde_json::Value) {
+        self.1.send(value!({ "Own": command }).to_string().as_bytes(), &[]).unwrap();
+    }
+
     fn command(&self, command: &serde_json::Value) {
-        self.1.send(command.to_string().as_bytes(), &[]).unwrap();
+        self.send(command);
         let (reply, _) = self.1.receive(PATIENCE).unwrap().expect("a reply");
         let reply = String::from_utf8(reply).unwrap();
         assert!(reply.contains("Done"), "{command}: {reply}");
