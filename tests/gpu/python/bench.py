@@ -133,9 +133,11 @@ def shared_memories(shared, create):
     """Return the slots as pinned tensors on the host."""
     from multiprocessing import shared_memory
 
+    # All of them first: memory that is registered must not be unmapped by a retry.
+    names = [f"{shared['name']}-{index}" for index in range(RING)]
+    memories = [shared_memory.SharedMemory(name, create=create, size=SIZE) for name in names]
     slots = []
-    for index in range(RING):
-        memory = shared_memory.SharedMemory(f"{shared['name']}-{index}", create=create, size=SIZE)
+    for memory in memories:
         tensor = torch().frombuffer(memory.buf, dtype=torch().uint8, count=SIZE)
         torch().cuda.cudart().cudaHostRegister(tensor.data_ptr(), SIZE, 0)
         tensor.memory = memory
