@@ -6,12 +6,13 @@ use super::{Channel, Listener, Page, Seals, encoded, memfd};
 use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId, queue::Producer};
 use frameshare_protocol::{
     message::{Format, ToReader, UpstreamKinds, Welcome},
-    page::{claims_size, metadata_size, queue_size},
+    page::{claim_at, claims_size, metadata_size, queue_size},
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::AtomicU64,
     time::Duration,
 };
 
@@ -140,6 +141,11 @@ impl Offer {
 }
 
 impl RawExporter {
+    /// The claims of its entries, without the reader's counters behind them.
+    pub fn entries(&self) -> &[AtomicU64] {
+        &self.claims[claim_at(EntryIndex(0))..claim_at(EntryIndex(self.credit))]
+    }
+
     /// Sends a message, with a descriptor if there is one.
     ///
     /// # Errors

@@ -14,8 +14,7 @@ mod units;
 mod welcomes;
 
 use crate::{Result, is_refused};
-use frameshare::EntryIndex;
-use frameshare_protocol::page::{Claim, ClaimState, claim_at};
+use frameshare_protocol::page::{Claim, ClaimState};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter};
 use serde_json::json;
 use std::{
@@ -197,7 +196,7 @@ fn wait_until_taken(exporter: &RawExporter) {
         matches!(Claim::decode(word.load(Relaxed)).state, ClaimState::Revoked | ClaimState::Released)
     };
     while !exporter.channel.hangs_up(Duration::ZERO)
-        && exporter.claims[claim_at(EntryIndex(0))..].iter().filter(|word| !is_free(word)).count() > 1
+        && exporter.entries().iter().filter(|word| !is_free(word)).count() > 1
         && Instant::now() < end
     {
         thread::sleep(Duration::from_micros(50));
