@@ -5,7 +5,7 @@
 use crate::{
     error::{ClosedError, OrRaise},
     fork::{OfProcess, Process},
-    stream::Deadline,
+    wait::Deadline,
 };
 use frameshare::{Interrupt, StreamChange, StreamMonitor};
 use pyo3::prelude::*;

@@ -17,6 +17,7 @@
 //! - `device`: GPUs
 //! - `cuda_stream`: CUDA streams of other libraries
 //! - `name`: names of streams
+//! - `wait`: waits that answer signals
 //! - `memory`: memory of frames, leased or copied
 //! - `lease`: held frames, and the views of their memory
 //! - `layout`: shapes of planes as arrays
@@ -48,6 +49,7 @@ mod plane;
 mod publish;
 mod stats;
 mod stream;
+mod wait;
 
 use pyo3::prelude::*;
 

@@ -8,7 +8,8 @@ use crate::{
     fork::{OfProcess, Process},
     frame::Frame,
     stats::Stats,
-    stream::{Deadline, Options},
+    stream::Options,
+    wait::Deadline,
 };
 use frameshare::{
     Endpoint, Interrupt,

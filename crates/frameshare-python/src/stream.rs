@@ -18,6 +18,7 @@ use crate::{
     lease::Lease,
     name,
     stats::Stats,
+    wait::{Deadline, SLICE, Turn, duration},
 };
 use frameshare::{
     Endpoint, Interrupt, Policy,
@@ -36,14 +37,11 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
-
-/// Maximum time until a thread that waits handles signals, of which Ctrl-C is one.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// Time after which a wait without leases raises or warns.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,6 +56,7 @@ pub struct Stream {
     process: Process,
     /// `None` after `close`.
     reading: Mutex<Option<OfProcess<Reading>>>,
+    /// One thread at a time waits for frames.
     turn: Turn,
     /// Readable when the reader's descriptor is, or the interrupt is set.
     readiness: OwnedFd,
@@ -70,80 +69,11 @@ pub struct Stream {
     out: Mutex<Vec<(u64, Weak<Lease>)>>,
 }
 
-/// The turn of a thread to wait for frames. Threads without it wait for a limited time, so that
-/// they handle signals, too.
-#[derive(Debug, Default)]
-struct Turn {
-    is_taken: Mutex<bool>,
-    free: Condvar,
-}
-
-impl Turn {
-    /// Takes the turn; `None` if it is not free in time.
-    fn take(&self, time: Duration) -> Option<Taken<'_>> {
-        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.free.wait_timeout_while(is_taken, time, |is_taken| *is_taken);
-        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Not `then_some`: a `Taken` that is dropped here would lock again.
-        (!std::mem::replace(&mut *is_taken, true)).then(|| Taken(self))
-    }
-}
-
-/// A turn that was taken; dropping it ends it.
-struct Taken<'a>(&'a Turn);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.free.notify_one();
-    }
-}
-
 /// A reader, and what it has read of other items than frames.
 #[derive(Debug)]
 struct Reading {
     reader: Reader,
     tags: Arc<Tags>,
-}
-
-/// A limit of time.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline(Option<Instant>);
-
-impl Deadline {
-    /// The time after a number of seconds; `None` is without limit.
-    ///
-    /// # Errors
-    /// `ValueError` for numbers that are none, and negative ones.
-    pub fn after(seconds: Option<f64>) -> PyResult<Self> {
-        Ok(Self(duration(seconds)?.and_then(|time| Instant::now().checked_add(time))))
-    }
-
-    /// Time of a wait after which Python handles its signals.
-    pub fn slice(self) -> Duration {
-        self.0.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE))
-    }
-
-    /// Returns whether the time is over.
-    pub fn is_over(self) -> bool {
-        self.0.is_some_and(|end| end <= Instant::now())
-    }
-}
-
-/// Returns a number of seconds as a duration.
-///
-/// # Errors
-/// `ValueError` for numbers that are none, and negative ones.
-fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    // A wait of a century is one without limit.
-    const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
-    let Some(seconds) = seconds else { return Ok(None) };
-    if seconds.is_nan() || seconds < 0.0 {
-        return Err(PyValueError::new_err(format!(
-            "timeout is {seconds}, but must be a number of seconds, or None for no limit"
-        )));
-    }
-    Ok((seconds < LONGEST).then(|| Duration::from_secs_f64(seconds)))
 }
 
 /// Opens a stream by its name or path, and waits up to `timeout` seconds for its exporter.
@@ -406,10 +336,10 @@ impl Stream {
             };
             if deadline.is_over() {
                 let why = full.map(|_| format!(": {}", self.held())).unwrap_or_default();
-                let seconds = timeout.unwrap_or_default();
                 return Err(TimeoutError::new_err(format!(
-                    "no frame of {} within {seconds} s{why}",
-                    self.name
+                    "no frame of {} within {} s{why}",
+                    self.name,
+                    deadline.seconds()
                 )));
             }
             py.check_signals()?;

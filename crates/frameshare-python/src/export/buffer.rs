@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The buffer protocol: frames in host memory, read-only.
+//! The buffer protocol: frames in host memory, read-only, and slots.
 //!
 //! # Safety
 //!
 //! Structs of Python are filled as its contract of the buffer protocol says. Addresses that go out
-//! are of memory that the [`View`] in the same struct keeps mapped.
+//! are of memory that an owner in the same struct keeps mapped, such as a [`View`].
 #![allow(unsafe_code)]
 
 use crate::{
@@ -19,11 +19,11 @@ use std::{
     sync::Arc,
 };
 
-/// The arrays and the view of a filled struct, until it is released.
+/// The arrays of a filled struct and the owner of its memory, until it is released.
 struct Exported {
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
-    _view: View,
+    _owner: Box<dyn Send>,
 }
 
 /// The letter of the elements, as in the module `struct`.
@@ -38,31 +38,55 @@ fn letter(element: Element) -> &'static CStr {
 /// Fills a struct with the array of a frame in host memory.
 ///
 /// # Errors
-/// `BufferError` for GPU memory, for writing, and for a consumer that cannot handle its strides.
+/// `BufferError` for GPU memory, and as [`fill_with`].
 ///
 /// # Safety
-/// `view` is a struct that Python passed to `__getbuffer__` of `owner`.
+/// `view` is a struct that Python passed to `__getbuffer__` of `object`.
 pub unsafe fn fill(
-    owner: &Bound<'_, PyAny>,
+    object: &Bound<'_, PyAny>,
     lease: &Arc<Lease>,
     array: &ArrayLayout,
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
-    let refused = |text: &str| Err(PyBufferError::new_err(text.to_owned()));
     let Some(start) = lease.memory().host_start() else {
-        return refused("the frame is in GPU memory: use DLPack, or open the stream with device=\"cpu\"");
+        return Err(PyBufferError::new_err(
+            "the frame is in GPU memory: use DLPack, or open the stream with device=\"cpu\"",
+        ));
     };
-    let asks = |flag: c_int| flags & flag == flag;
+    let start = start.as_ptr().cast::<u8>().wrapping_add(array.offset);
     let is_read_only = lease.memory().leased().is_some();
+    // SAFETY: the caller's contract; the engine has checked that the array is inside the frame, which
+    // the view keeps mapped.
+    unsafe { fill_with(object, View::of(lease), start, array, is_read_only, view, flags) }
+}
+
+/// Fills a struct with an array in host memory.
+///
+/// # Errors
+/// `BufferError` for writing what is read-only, and for a consumer that cannot handle the strides.
+///
+/// # Safety
+/// `view` is a struct that Python passed to `__getbuffer__` of `object`. `start` is the address of
+/// the first element; `owner` keeps the memory of the array mapped.
+pub unsafe fn fill_with(
+    object: &Bound<'_, PyAny>,
+    owner: impl Send + 'static,
+    start: *mut u8,
+    array: &ArrayLayout,
+    is_read_only: bool,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let refused = |text: &str| Err(PyBufferError::new_err(text.to_owned()));
+    let asks = |flag: c_int| flags & flag == flag;
     if asks(ffi::PyBUF_WRITABLE) && is_read_only {
         return refused("frames are read-only: use frame.clone(), or a copy");
     }
-    let is_c = array.is_c_contiguous();
     if asks(ffi::PyBUF_F_CONTIGUOUS) {
         return refused("the rows of the plane lie one after the other: a Fortran order is not there");
     }
-    if !is_c
+    if !array.is_c_contiguous()
         && (!asks(ffi::PyBUF_STRIDES) || asks(ffi::PyBUF_C_CONTIGUOUS) || asks(ffi::PyBUF_ANY_CONTIGUOUS))
     {
         return refused("the rows of the plane have padding: the consumer has to take strides");
@@ -72,13 +96,12 @@ pub unsafe fn fill(
     let strides = array.strides.iter().map(|stride| *stride as ffi::Py_ssize_t).collect();
     let count: ffi::Py_ssize_t = shape.iter().product();
     let dimensions = shape.len();
-    let exported = Box::into_raw(Box::new(Exported { shape, strides, _view: View::of(lease) }));
+    let exported = Box::into_raw(Box::new(Exported { shape, strides, _owner: Box::new(owner) }));
     // SAFETY: `view` is to be filled; the arrays live as long as `exported`, which `release` frees.
-    // The address is inside the frame, which the engine has checked for each plane.
     unsafe {
         let view = &mut *view;
-        view.obj = owner.clone().into_ptr();
-        view.buf = start.as_ptr().add(array.offset).cast::<c_void>();
+        view.obj = object.clone().into_ptr();
+        view.buf = start.cast::<c_void>();
         view.len = count * size as ffi::Py_ssize_t;
         view.itemsize = size as ffi::Py_ssize_t;
         view.readonly = is_read_only.into();
@@ -94,11 +117,11 @@ pub unsafe fn fill(
     Ok(())
 }
 
-/// Frees the arrays and the view of a filled struct.
+/// Frees the arrays and the owner of a filled struct.
 ///
 /// # Safety
-/// `view` was filled by [`fill`], and is released once.
+/// `view` was filled by [`fill_with`], and is released once.
 pub unsafe fn release(view: *mut ffi::Py_buffer) {
-    // SAFETY: `fill` stored the pointer of a box.
+    // SAFETY: `fill_with` stored the pointer of a box.
     drop(unsafe { Box::from_raw((*view).internal.cast::<Exported>()) });
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! DLPack: `__dlpack__` and `__dlpack_device__`.
+//! DLPack: `__dlpack__` and `__dlpack_device__` of frames, and the capsules of frames and slots.
 //!
 //! # Safety
 //!
 //! Capsules own a managed tensor until a consumer renames them, as the array API says. The tensor
-//! owns a [`View`], so that its memory lives until the consumer calls the deleter, on any thread,
-//! with or without the GIL; that touches no Python.
+//! has an owner of its memory, such as a [`View`], which lives until the consumer calls the
+//! deleter, on any thread, with or without the GIL; dropping it touches no Python.
 #![allow(unsafe_code)]
 
 use super::{
@@ -35,8 +35,8 @@ use std::{
 };
 
 /// kDLCPU and kDLCUDA.
-const CPU: i32 = 1;
-const CUDA: i32 = 2;
+pub const CPU: i32 = 1;
+pub const CUDA: i32 = 2;
 
 /// The arguments of `__dlpack__`.
 #[derive(Debug)]
@@ -115,27 +115,21 @@ pub fn export<'py>(
         };
         Shown::of(py, lease, array.clone(), Some(consumer()?), flags)?
     };
-    match request.max_version {
-        Some((major, minor)) if major >= 1 => {
-            let newest = DLPackVersion::CURRENT;
-            let minor = if major == newest.major { minor.min(newest.minor) } else { newest.minor };
-            let version = DLPackVersion { major: newest.major, minor };
-            capsule(py, shown.versioned(version)?)
-        }
-        _ => capsule(py, shown.unversioned()?),
-    }
+    shown.capsule(py, request.max_version)
 }
 
-/// An array that goes out.
-struct Shown {
-    view: View,
-    address: u64,
-    device: DLDevice,
-    array: ArrayLayout,
-    flags: DlpackFlags,
+/// An array that goes out, with the owner of its memory, whose drop touches no Python.
+pub struct Shown<O> {
+    pub owner: O,
+    /// Address of the first element.
+    pub address: u64,
+    /// Kind and number of the device, as DLPack has them.
+    pub device: (i32, i32),
+    pub array: ArrayLayout,
+    pub flags: DlpackFlags,
 }
 
-impl Shown {
+impl Shown<View> {
     fn of(
         py: Python<'_>,
         lease: &Arc<Lease>,
@@ -150,14 +144,26 @@ impl Shown {
             (Memory::Gpu(copy), ..) => copy.start(),
             (memory, ..) => memory.host_start().map_or(0, |start| start.as_ptr().addr() as u64),
         };
-        let (kind, number) = device(lease);
-        Ok(Self {
-            view: View::of(lease),
-            address: start + array.offset as u64,
-            device: DLDevice { device_type: DLDeviceType(kind as u32), device_id: number },
-            array,
-            flags,
-        })
+        let address = start + array.offset as u64;
+        Ok(Self { owner: View::of(lease), address, device: device(lease), array, flags })
+    }
+}
+
+impl<O: Send + 'static> Shown<O> {
+    /// Returns a capsule of the newest version that the consumer knows.
+    ///
+    /// # Errors
+    /// `BufferError` if the array has no strides in elements, or without memory.
+    pub fn capsule(self, py: Python<'_>, max_version: Option<(u32, u32)>) -> PyResult<Bound<'_, PyAny>> {
+        match max_version {
+            Some((major, minor)) if major >= 1 => {
+                let newest = DLPackVersion::CURRENT;
+                let minor = if major == newest.major { minor.min(newest.minor) } else { newest.minor };
+                let version = DLPackVersion { major: newest.major, minor };
+                capsule(py, self.versioned(version)?)
+            }
+            _ => capsule(py, self.unversioned()?),
+        }
     }
 
     fn unversioned(self) -> PyResult<*mut DLManagedTensor> {
@@ -173,7 +179,7 @@ impl Shown {
 
     /// Returns an owned tensor.
     fn finish<M: ManagedTensorBase>(self, set: impl FnOnce(*mut M)) -> PyResult<*mut M> {
-        let Self { view, address, device, array, flags } = self;
+        let Self { owner, address, device: (kind, number), array, flags } = self;
         let dimensions = array.shape.len();
         let strides = array.element_strides()?;
         let failed = |error: dlpark::allocation::Error| PyBufferError::new_err(error.to_string());
@@ -181,11 +187,11 @@ impl Shown {
         let (shape_to, strides_to) = allocation.extra_mut().split_at_mut(dimensions);
         shape_to.copy_from_slice(&array.shape);
         strides_to.copy_from_slice(&strides);
-        let mut tensor = allocation.initialize(Box::new(view), dimensions).map_err(failed)?;
+        let mut tensor = allocation.initialize(Box::new(owner), dimensions).map_err(failed)?;
         let extra = tensor.extra_mut().as_mut_ptr();
         let described = tensor.tensor_mut();
         described.data = ptr::without_provenance_mut::<c_void>(address as usize);
-        described.device = device;
+        described.device = DLDevice { device_type: DLDeviceType(kind as u32), device_id: number };
         described.dtype = match array.element {
             Element::U8 => DLDataType::U8,
             Element::U16 => DLDataType::U16,
@@ -194,9 +200,10 @@ impl Shown {
         described.byte_offset = 0;
         described.shape = extra;
         described.strides = extra.wrapping_add(dimensions);
-        // SAFETY: leased memory is marked read-only; a copy is new, and no other array shows it.
+        // SAFETY: leased memory is marked read-only; a copy is new, and no other array shows it; a slot
+        // is written by its user alone.
         unsafe { tensor.set_flags_unchecked(flags) };
-        // SAFETY: the view keeps the memory; the shape and strides are in the tensor's allocation.
+        // SAFETY: the owner keeps the memory; the shape and strides are in the tensor's allocation.
         let tensor = unsafe { tensor.finish() }.into_raw();
         set(tensor);
         Ok(tensor)

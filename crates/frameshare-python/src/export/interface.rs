@@ -43,7 +43,7 @@ pub fn host<'py>(
         )
     })?;
     kept.view.get_or_init(|| View::of(lease));
-    describe(py, lease, array, start.as_ptr().addr() as u64)
+    describe(py, array, first(array, start.as_ptr().addr() as u64), lease.memory().leased().is_some())
 }
 
 /// Returns `__cuda_array_interface__`. Its `stream` is one that waits for the frame, or `None` if
@@ -80,16 +80,25 @@ pub fn gpu<'py>(
         Memory::Host(copy) => Ok((copy.start().as_ptr().addr() as u64, None)),
     })?;
     kept.view.get_or_init(|| View::of(lease));
-    let described = describe(py, lease, array, start)?;
+    let described = describe(py, array, first(array, start), lease.memory().leased().is_some())?;
     described.set_item("stream", stream)?;
     Ok(described)
 }
 
-fn describe<'py>(
+/// The address of an array's first element in a frame.
+fn first(array: &ArrayLayout, start: u64) -> u64 {
+    start + array.offset as u64
+}
+
+/// Returns what both interfaces have in common, for an array with this first element.
+///
+/// # Errors
+/// None but of Python's memory.
+pub fn describe<'py>(
     py: Python<'py>,
-    lease: &Lease,
     array: &ArrayLayout,
-    start: u64,
+    first: u64,
+    is_read_only: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let order = if array.element.size() == 1 {
         '|'
@@ -101,7 +110,7 @@ fn describe<'py>(
     let described = PyDict::new(py);
     described.set_item("shape", PyTuple::new(py, &array.shape)?)?;
     described.set_item("typestr", format!("{order}u{}", array.element.size()))?;
-    described.set_item("data", (start + array.offset as u64, lease.memory().leased().is_some()))?;
+    described.set_item("data", (first, is_read_only))?;
     described.set_item("strides", PyTuple::new(py, &array.strides)?)?;
     described.set_item("version", 3)?;
     Ok(described)

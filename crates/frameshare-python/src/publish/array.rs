@@ -10,16 +10,14 @@
 #![allow(unsafe_code)]
 
 use crate::cuda_stream::{self, Handle};
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use pyo3::{
     exceptions::{PyBufferError, PyTypeError, PyValueError},
     ffi,
     prelude::*,
     types::{PyDict, PyTuple},
 };
-use std::{
-    ffi::{CStr, c_int, c_void},
-    fmt, slice,
-};
+use std::{ffi::CStr, fmt, slice};
 
 /// DLPack's types of devices with host memory: plain and pinned.
 const HOST: [i64; 2] = [1, 3];
@@ -229,18 +227,18 @@ impl Array {
         // SAFETY: the arrays have a number for each dimension, as long as the capsule lives.
         let numbers = |from: *const i64| unsafe { slice::from_raw_parts(from, dimensions) }.to_vec();
         let shape = if dimensions == 0 { Vec::new() } else { numbers(tensor.shape) };
-        let size = usize::from(tensor.bits) * usize::from(tensor.lanes) / 8;
+        let size = usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes) / 8;
         let strides = match tensor.strides.is_null() || dimensions == 0 {
             true => dense(&shape, size),
             false => numbers(tensor.strides).iter().map(|stride| stride * size as i64).collect(),
         };
         let kind = ["int", "uint", "float", "handle", "bfloat", "complex", "bool"];
-        let kind = kind.get(usize::from(tensor.code)).copied().unwrap_or("type");
-        let lanes = if tensor.lanes == 1 { String::new() } else { format!("x{}", tensor.lanes) };
+        let kind = kind.get(usize::from(tensor.dtype.code.0)).copied().unwrap_or("type");
+        let lanes = if tensor.dtype.lanes == 1 { String::new() } else { format!("x{}", tensor.dtype.lanes) };
         Ok(Self {
             place,
             start: tensor.data.expose_provenance() + usize::try_from(tensor.byte_offset).unwrap_or_default(),
-            element: format!("{kind}{}{lanes}", tensor.bits),
+            element: format!("{kind}{}{lanes}", tensor.dtype.bits),
             size,
             shape,
             strides,
@@ -334,33 +332,8 @@ fn element_of_letter(format: &str, size: usize) -> String {
     format!("{name}{}{order}", 8 * size)
 }
 
-#[repr(C)]
-struct Tensor {
-    data: *mut c_void,
-    device_type: c_int,
-    device_id: c_int,
-    ndim: c_int,
-    code: u8,
-    bits: u8,
-    lanes: u16,
-    shape: *const i64,
-    strides: *const i64,
-    byte_offset: u64,
-}
-
-/// The start of a versioned tensor.
-#[repr(C)]
-struct Versioned {
-    major: u32,
-    minor: u32,
-    context: *mut c_void,
-    deleter: *mut c_void,
-    flags: u64,
-    tensor: Tensor,
-}
-
 /// Returns the tensor of a capsule, which keeps it.
-fn tensor_of<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<&'a Tensor> {
+fn tensor_of<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<&'a DLTensor> {
     let pointer = |name: &CStr| {
         // SAFETY: the object is alive, and the name a C string.
         let valid = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 1;
@@ -369,15 +342,18 @@ fn tensor_of<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<&'a Tensor> {
     };
     if let Some(versioned) = pointer(c"dltensor_versioned") {
         // SAFETY: a capsule of this name has a versioned tensor, until it is consumed or destroyed.
-        let versioned = unsafe { &*versioned.cast::<Versioned>() };
-        if versioned.major != 1 {
-            return Err(PyValueError::new_err(format!("DLPack version {} is unknown", versioned.major)));
+        let versioned = unsafe { &*versioned.cast::<DLManagedTensorVersioned>() };
+        if versioned.version.major != 1 {
+            return Err(PyValueError::new_err(format!(
+                "DLPack version {} is unknown",
+                versioned.version.major
+            )));
         }
-        return Ok(&versioned.tensor);
+        return Ok(&versioned.dl_tensor);
     }
     match pointer(c"dltensor") {
         // SAFETY: a capsule of this name has a tensor first, as above.
-        Some(tensor) => Ok(unsafe { &*tensor.cast::<Tensor>() }),
+        Some(tensor) => Ok(unsafe { &(*tensor.cast::<DLManagedTensor>()).dl_tensor }),
         None => Err(PyTypeError::new_err("__dlpack__ returned no capsule of a tensor")),
     }
 }

@@ -6,7 +6,7 @@ use super::{
     array::{self, Array, Place},
     metas,
     number::number,
-    shared::{Limit, Shared, Times},
+    shared::{Shared, Times},
     slot::{self, NamedStream, Writing},
     target::{self, Video},
 };
@@ -15,6 +15,7 @@ use crate::{
     device::Wanted,
     error::{Error, OrRaise},
     name,
+    wait::Deadline,
 };
 use frameshare::{
     Endpoint, Format, MemoryKind,
@@ -276,7 +277,7 @@ impl Exporter {
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         times: &Times,
-        limit: Limit,
+        limit: Deadline,
     ) -> PyResult<u64> {
         let array = Array::of(data, None)?;
         let size = array.bytes().filter(|_| array.place == Place::Host && array.is_dense_from(0));
@@ -334,7 +335,7 @@ impl Exporter {
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let limit = Limit::after(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let times = times(pts, duration, metas)?;
         let stream = stream.filter(|stream| !stream.is_none()).map(Handle::of).transpose()?;
         let Some(video) = &self.0.video else { return self.publish_data(py, data, &times, limit) };
@@ -389,7 +390,7 @@ impl Exporter {
                 self.0.name
             ))
         })?;
-        let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
+        let slot = self.0.acquire(py, video.size, Deadline::after(timeout)?)?;
         let writing = Writing::new(slot, self.0.gpu.clone());
         if let Some(stream) = stream {
             writing.used_on_named(stream);
@@ -407,7 +408,7 @@ impl Exporter {
     /// Waits until lossless readers have released all frames; false after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let (engine, limit) = (self.0.engine()?, Limit::after(timeout)?);
+        let (engine, limit) = (self.0.engine()?, Deadline::after(timeout)?);
         loop {
             let time = limit.slice();
             let drained = py.detach(|| engine.drain(time, &self.0.interrupt));
@@ -423,7 +424,7 @@ impl Exporter {
     /// Waits for the first reader, for `timeout` seconds at most.
     #[pyo3(signature = (timeout = None))]
     fn wait_for_reader(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let (engine, limit) = (self.0.engine()?, Limit::after(timeout)?);
+        let (engine, limit) = (self.0.engine()?, Deadline::after(timeout)?);
         while py.detach(|| engine.reader_count()) == 0 {
             if limit.is_over() {
                 return Err(self.0.timeout("no reader of", "came", limit));

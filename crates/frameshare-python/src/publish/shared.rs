@@ -2,7 +2,7 @@
 
 //! The engine's exporter of a stream, shared by the class `Exporter` and its slots.
 //!
-//! Waits for lossless readers and for slots release the GIL, and last for [`SLICE`] at most, after
+//! Waits for lossless readers and for slots release the GIL, and last for [`SLICE`](crate::wait::SLICE) at most, after
 //! which Python handles its signals. Nothing is lost in between: a frame that had no room is
 //! published again.
 
@@ -10,6 +10,7 @@ use super::{array::Place, target::Video};
 use crate::{
     error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
     fork::{OfProcess, Process},
+    wait::{Deadline, Turn},
 };
 use frameshare::{
     Interrupt,
@@ -18,10 +19,10 @@ use frameshare::{
     fence::Written,
     monotonic_ns,
 };
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::prelude::*;
 use std::{
-    fmt, mem, process,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    fmt, process,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -32,9 +33,6 @@ pub struct Times {
     pub duration: Option<u64>,
     pub metadata: Vec<u8>,
 }
-
-/// Maximum time until a thread that waits handles signals, of which Ctrl-C is one.
-pub const SLICE: Duration = Duration::from_millis(50);
 
 /// The exporter of one stream, shared by the class and its slots.
 pub struct Shared {
@@ -47,70 +45,13 @@ pub struct Shared {
     pub gpu: Option<Arc<Context>>,
     pub interrupt: Interrupt,
     reader_timeout: Duration,
+    /// Frames are published by one thread at a time.
     turn: Turn,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// Frames are published by one thread at a time.
-#[derive(Default)]
-struct Turn {
-    is_taken: Mutex<bool>,
-    free: Condvar,
-}
-
-impl Turn {
-    /// Takes the turn; `None` if it is not free in time.
-    fn take(&self, time: Duration) -> Option<Taken<'_>> {
-        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.free.wait_timeout_while(is_taken, time, |is_taken| *is_taken);
-        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Not `then_some`: a `Taken` that is dropped here would lock again.
-        (!mem::replace(&mut *is_taken, true)).then(|| Taken(self))
-    }
-}
-
-/// A turn that was taken; dropping it ends it.
-struct Taken<'a>(&'a Turn);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.free.notify_one();
-    }
-}
-
-/// A limit of a wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Limit {
-    end: Option<Instant>,
-    seconds: f64,
-}
-
-impl Limit {
-    pub fn after(seconds: Option<f64>) -> PyResult<Self> {
-        // A wait of a century is one without limit.
-        const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
-        let Some(seconds) = seconds else { return Ok(Self { end: None, seconds: 0.0 }) };
-        if seconds.is_nan() || seconds < 0.0 {
-            return Err(PyValueError::new_err(format!(
-                "timeout is {seconds}, but must be a number of seconds, or None for no limit"
-            )));
-        }
-        let end = (seconds < LONGEST).then(|| Instant::now() + Duration::from_secs_f64(seconds));
-        Ok(Self { end, seconds })
-    }
-
-    pub fn slice(self) -> Duration {
-        self.end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE))
-    }
-
-    pub fn is_over(self) -> bool {
-        self.end.is_some_and(|end| end <= Instant::now())
     }
 }
 
@@ -196,7 +137,7 @@ impl Shared {
     }
 
     /// Returns a free slot; waits for one if all are in use.
-    pub fn acquire(&self, py: Python<'_>, size: u64, limit: Limit) -> PyResult<exporter::Slot> {
+    pub fn acquire(&self, py: Python<'_>, size: u64, limit: Deadline) -> PyResult<exporter::Slot> {
         let engine = self.engine()?;
         // As long as the engine waits for a slot: two times the limit of a reader.
         let last = Instant::now() + self.reader_timeout.saturating_mul(2);
@@ -223,8 +164,8 @@ impl Shared {
         }
     }
 
-    pub fn timeout(&self, what: &str, event: &str, limit: Limit) -> PyErr {
-        TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds))
+    pub fn timeout(&self, what: &str, event: &str, limit: Deadline) -> PyErr {
+        TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds()))
     }
 
     /// Publishes a slot within a limit, and returns the sequence number.
@@ -235,7 +176,7 @@ impl Shared {
         size: u64,
         written: Option<&Stream>,
         times: &Times,
-        limit: Limit,
+        limit: Deadline,
     ) -> PyResult<u64> {
         let engine = self.engine()?;
         let entries = self.video.as_ref().map_or(&[][..], |video| &video.entries);

@@ -8,22 +8,28 @@
 //!
 //! # Safety
 //!
-//! Structs of Python and DLPack are filled as their contracts say. Addresses that go out are inside
-//! the slot that the same struct holds. Dropping a slot touches no Python: deleters run on any
-//! thread, without the GIL.
+//! Addresses that go out by `export` are inside the slot that goes with them as the owner. Dropping a
+//! slot touches no Python: deleters run on any thread, without the GIL.
 #![allow(unsafe_code)]
 
 use super::{
     metas,
     number::number,
-    shared::{Limit, Shared, Times},
+    shared::{Shared, Times},
     target::Video,
 };
 use crate::{
     cuda_stream::Handle,
     error::{OrRaise, ReleasedError},
-    layout::{ArrayLayout, Element},
+    export::{
+        buffer,
+        dlpack::{self, Shown},
+        interface,
+    },
+    layout::ArrayLayout,
+    wait::Deadline,
 };
+use dlpark::DlpackFlags;
 use frameshare::{
     cuda::{Context, Stream},
     exporter,
@@ -37,7 +43,7 @@ use pyo3::{
     types::{PyDict, PyInt, PyList, PyTuple},
 };
 use std::{
-    ffi::{CStr, c_int, c_void},
+    ffi::c_int,
     mem, ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -185,7 +191,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Publishes the slot; it is given back on an error.
-    fn publish(&mut self, py: Python<'_>, times: &Times, limit: Limit) -> PyResult<u64> {
+    fn publish(&mut self, py: Python<'_>, times: &Times, limit: Deadline) -> PyResult<u64> {
         let (shared, writing) = (&self.slot.shared, &self.writing);
         let size = self.slot.video()?.size;
         let stream = py.detach(|| writing.written())?;
@@ -327,7 +333,7 @@ impl Slot {
     /// for lossless readers without room, for `timeout` seconds at most; it can be repeated then.
     #[pyo3(signature = (timeout = None))]
     fn publish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let limit = Limit::after(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let (mut claim, times) = Claim::take(self)?;
         claim.publish(py, &times, limit)
     }
@@ -365,7 +371,7 @@ impl Slot {
         if kind.is_some() {
             return claim.discard(py);
         }
-        let published = claim.publish(py, &times, Limit::after(None)?);
+        let published = claim.publish(py, &times, Deadline::after(None)?);
         if published.is_err() {
             claim.discard(py)?;
         }
@@ -422,24 +428,8 @@ impl SlotPlane {
         start + self.array.offset
     }
 
-    fn letter(&self) -> &'static str {
-        match self.array.element {
-            Element::U8 => "|u1",
-            Element::U16 if cfg!(target_endian = "little") => "<u2",
-            Element::U16 => ">u2",
-            Element::U32 if cfg!(target_endian = "little") => "<u4",
-            Element::U32 => ">u4",
-        }
-    }
-
     fn interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("shape", PyTuple::new(py, &self.array.shape)?)?;
-        interface.set_item("strides", PyTuple::new(py, &self.array.strides)?)?;
-        interface.set_item("typestr", self.letter())?;
-        interface.set_item("data", (self.address(), false))?;
-        Ok(interface)
+        interface::describe(py, &self.array, self.address() as u64, false)
     }
 }
 
@@ -513,8 +503,8 @@ impl SlotPlane {
         Ok(interface)
     }
 
-    fn __dlpack_device__(&self) -> (c_int, usize) {
-        self.gpu().map_or((HOST, 0), |number| (GPU, number))
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        self.gpu().map_or((dlpack::CPU, 0), |number| (dlpack::CUDA, number as i32))
     }
 
     /// The tensor of the plane. `stream` is the one that writes it.
@@ -524,7 +514,7 @@ impl SlotPlane {
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<(u32, u32)>,
-        dl_device: Option<(c_int, usize)>,
+        dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
@@ -547,31 +537,14 @@ impl SlotPlane {
             },
             (None, None) => {}
         }
-        let managed = Box::new(Managed::new(self)?);
-        if max_version.is_some_and(|(major, _)| major >= 1) {
-            let versioned = Box::new(Versioned {
-                version: [1, 0],
-                context: Box::into_raw(managed),
-                deleter: Some(delete_versioned),
-                flags: 0,
-                tensor: Tensor::default(),
-            });
-            let raw = Box::into_raw(versioned);
-            // SAFETY: both were just leaked, and are freed by the deleter.
-            unsafe { (*raw).tensor = (*(*raw).context).tensor() };
-            // SAFETY: as above; the destructor deletes a tensor that was not consumed.
-            return unsafe { capsule(py, raw.cast(), VERSIONED, destroy_versioned) };
-        }
-        let unversioned = Box::new(Unversioned {
-            tensor: Tensor::default(),
-            context: Box::into_raw(managed),
-            deleter: Some(delete_unversioned),
-        });
-        let raw = Box::into_raw(unversioned);
-        // SAFETY: as above.
-        unsafe { (*raw).tensor = (*(*raw).context).tensor() };
-        // SAFETY: as above.
-        unsafe { capsule(py, raw.cast(), UNVERSIONED, destroy_unversioned) }
+        let shown = Shown {
+            owner: self.writing.slot.clone(),
+            address: self.address() as u64,
+            device: self.__dlpack_device__(),
+            array: self.array.clone(),
+            flags: DlpackFlags::empty(),
+        };
+        shown.capsule(py, max_version)
     }
 
     /// # Safety
@@ -583,207 +556,20 @@ impl SlotPlane {
                 "the slot is in GPU memory: use DLPack or __cuda_array_interface__",
             ));
         }
-        let asks = |flag: c_int| flags & flag == flag;
-        let is_c = plane.array.is_c_contiguous();
-        if asks(ffi::PyBUF_F_CONTIGUOUS)
-            || !is_c
-                && (!asks(ffi::PyBUF_STRIDES)
-                    || asks(ffi::PyBUF_C_CONTIGUOUS)
-                    || asks(ffi::PyBUF_ANY_CONTIGUOUS))
-        {
-            return Err(PyBufferError::new_err(
-                "the rows of the plane have padding: the consumer has to take strides",
-            ));
-        }
-        let size = plane.array.element.size() as ffi::Py_ssize_t;
-        let numbers = |of: &[i64]| of.iter().map(|number| *number as ffi::Py_ssize_t).collect::<Vec<_>>();
-        let (shape, strides) = (numbers(&plane.array.shape), numbers(&plane.array.strides));
-        let (count, dimensions) = (shape.iter().product::<ffi::Py_ssize_t>(), shape.len());
-        let exported = Box::into_raw(Box::new(Buffer { shape, strides, _slot: plane.writing.slot.clone() }));
-        let format: &CStr = match plane.array.element {
-            Element::U8 => c"B",
-            Element::U16 => c"H",
-            Element::U32 => c"I",
-        };
-        let start = ptr::with_exposed_provenance_mut::<c_void>(plane.address());
-        // SAFETY: Python passed the struct; the arrays live until `__releasebuffer__` frees them,
-        // and the memory as long.
-        unsafe {
-            let view = &mut *view;
-            view.buf = start;
-            view.len = count * size;
-            view.itemsize = size;
-            view.readonly = 0;
-            view.ndim = dimensions as c_int;
-            view.format = if asks(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
-            view.shape = if asks(ffi::PyBUF_ND) { (*exported).shape.as_mut_ptr() } else { ptr::null_mut() };
-            view.strides =
-                if asks(ffi::PyBUF_STRIDES) { (*exported).strides.as_mut_ptr() } else { ptr::null_mut() };
-            view.suboffsets = ptr::null_mut();
-            view.internal = exported.cast();
-            view.obj = slf.into_any().into_ptr();
-        }
-        Ok(())
+        let (owner, start) = (plane.writing.slot.clone(), ptr::with_exposed_provenance_mut(plane.address()));
+        // SAFETY: Python passed the struct; the plane is inside the slot, which keeps its memory.
+        unsafe { buffer::fill_with(slf.as_any(), owner, start, &plane.array, false, view, flags) }
     }
 
     /// # Safety
     /// Called by Python with a struct that `__getbuffer__` has filled.
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: `__getbuffer__` stored the pointer of a box.
-        drop(unsafe { Box::from_raw((*view).internal.cast::<Buffer>()) });
+        // SAFETY: Python passes the struct that `__getbuffer__` has filled, once.
+        unsafe { buffer::release(view) }
     }
 
     fn __repr__(&self) -> String {
         let shape = super::array::shape_text(&self.array.shape);
         format!("<frameshare.SlotPlane {} {shape}>", self.array.element.name())
     }
-}
-
-/// Arrays and memory of a filled buffer.
-struct Buffer {
-    shape: Vec<ffi::Py_ssize_t>,
-    strides: Vec<ffi::Py_ssize_t>,
-    _slot: exporter::Slot,
-}
-
-// DLPack 1.0.
-
-const HOST: c_int = 1;
-const GPU: c_int = 2;
-const UNSIGNED: u8 = 1;
-const VERSIONED: &CStr = c"dltensor_versioned";
-const UNVERSIONED: &CStr = c"dltensor";
-
-#[repr(C)]
-#[derive(Debug)]
-struct Tensor {
-    data: *mut c_void,
-    device_type: c_int,
-    device_id: c_int,
-    ndim: c_int,
-    code: u8,
-    bits: u8,
-    lanes: u16,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
-}
-
-impl Default for Tensor {
-    fn default() -> Self {
-        Self {
-            data: ptr::null_mut(),
-            device_type: 0,
-            device_id: 0,
-            ndim: 0,
-            code: UNSIGNED,
-            bits: 8,
-            lanes: 1,
-            shape: ptr::null_mut(),
-            strides: ptr::null_mut(),
-            byte_offset: 0,
-        }
-    }
-}
-
-#[repr(C)]
-struct Versioned {
-    version: [u32; 2],
-    context: *mut Managed,
-    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
-    flags: u64,
-    tensor: Tensor,
-}
-
-#[repr(C)]
-struct Unversioned {
-    tensor: Tensor,
-    context: *mut Managed,
-    deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
-}
-
-/// Arrays and memory of a tensor.
-struct Managed {
-    shape: Vec<i64>,
-    strides: Vec<i64>,
-    address: usize,
-    device: (c_int, usize),
-    bits: u8,
-    _slot: exporter::Slot,
-}
-
-impl Managed {
-    fn new(plane: &SlotPlane) -> PyResult<Self> {
-        Ok(Self {
-            shape: plane.array.shape.clone(),
-            strides: plane.array.element_strides()?,
-            address: plane.address(),
-            device: plane.__dlpack_device__(),
-            bits: 8 * plane.array.element.size() as u8,
-            _slot: plane.writing.slot.clone(),
-        })
-    }
-
-    fn tensor(&mut self) -> Tensor {
-        Tensor {
-            data: ptr::with_exposed_provenance_mut(self.address),
-            device_type: self.device.0,
-            device_id: self.device.1 as c_int,
-            ndim: self.shape.len() as c_int,
-            bits: self.bits,
-            shape: self.shape.as_mut_ptr(),
-            strides: self.strides.as_mut_ptr(),
-            ..Tensor::default()
-        }
-    }
-}
-
-/// # Safety
-/// The tensor is one of `__dlpack__`, and is deleted once.
-unsafe extern "C" fn delete_versioned(tensor: *mut Versioned) {
-    // SAFETY: both are boxes of `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(tensor).context)) };
-}
-
-/// # Safety
-/// As [`delete_versioned`].
-unsafe extern "C" fn delete_unversioned(tensor: *mut Unversioned) {
-    // SAFETY: both are boxes of `__dlpack__`.
-    unsafe { drop(Box::from_raw(Box::from_raw(tensor).context)) };
-}
-
-/// # Safety
-/// Called by Python with a capsule of [`capsule`]. A consumer renames a capsule that it has taken.
-unsafe extern "C" fn destroy_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
-    unsafe {
-        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
-            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
-        }
-    }
-}
-
-/// # Safety
-/// As [`destroy_versioned`].
-unsafe extern "C" fn destroy_unversioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
-    unsafe {
-        if ffi::PyCapsule_IsValid(capsule, UNVERSIONED.as_ptr()) == 1 {
-            delete_unversioned(ffi::PyCapsule_GetPointer(capsule, UNVERSIONED.as_ptr()).cast());
-        }
-    }
-}
-
-/// Returns a capsule.
-///
-/// # Safety
-/// `destroy` frees what `pointer` points to.
-unsafe fn capsule<'py>(
-    py: Python<'py>,
-    pointer: *mut c_void,
-    name: &'static CStr,
-    destroy: unsafe extern "C" fn(*mut ffi::PyObject),
-) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the name is a C string that lives forever; the call returns a new reference or null.
-    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destroy))) }
 }
