@@ -15,6 +15,8 @@
 //! The engine reads them into values of its own, the elements into GStreamer's. A kind's form never
 //! changes; a new form gets a new number, and a reader ignores unknown numbers.
 
+pub mod meta;
+
 use serde::{Deserialize, Serialize};
 
 /// Kinds of events. 2, 3, 5, 6 and those with bit 31 contained GStreamer's text form.

@@ -8,7 +8,11 @@ pub use crate::src::fuzzing::layouts;
 
 use crate::{
     events,
-    meta::{self, budget::Budget, wire},
+    meta::{
+        self,
+        budget::Budget,
+        wire::{self, VideoValues as _},
+    },
 };
 
 /// Limit on metadata of one input.

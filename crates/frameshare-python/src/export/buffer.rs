@@ -56,8 +56,8 @@ pub unsafe fn fill(
     };
     let start = start.as_ptr().cast::<u8>().wrapping_add(array.offset);
     let is_read_only = lease.memory().leased().is_some();
-    // SAFETY: the caller's contract; the engine has checked that the array is inside the frame, which
-    // the view keeps mapped.
+    // SAFETY: the caller's contract; the engine has checked that the array is inside the frame,
+    // which the view keeps mapped.
     unsafe { fill_with(object, View::of(lease), start, array, is_read_only, view, flags) }
 }
 

@@ -200,8 +200,8 @@ impl<O: Send + 'static> Shown<O> {
         described.byte_offset = 0;
         described.shape = extra;
         described.strides = extra.wrapping_add(dimensions);
-        // SAFETY: leased memory is marked read-only; a copy is new, and no other array shows it; a slot
-        // is written by its user alone.
+        // SAFETY: leased memory is marked read-only; a copy is new, and no other array shows it; a
+        // slot is written by its user alone.
         unsafe { tensor.set_flags_unchecked(flags) };
         // SAFETY: the owner keeps the memory; the shape and strides are in the tensor's allocation.
         let tensor = unsafe { tensor.finish() }.into_raw();

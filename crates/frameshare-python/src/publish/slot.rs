@@ -8,8 +8,8 @@
 //!
 //! # Safety
 //!
-//! Addresses that go out by `export` are inside the slot that goes with them as the owner. Dropping a
-//! slot touches no Python: deleters run on any thread, without the GIL.
+//! Addresses that go out by `export` are inside the slot that goes with them as the owner. Dropping
+//! a slot touches no Python: deleters run on any thread, without the GIL.
 #![allow(unsafe_code)]
 
 use super::{

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Metas of a frame, in the form of the elements: a version byte, then items in
-//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end.
-//!
-//! SYNC: plugins/frameshare/src/meta/wire.rs has the same items.
+//! Metas of a frame, in the [form](frameshare_protocol::form::meta) that the elements use, too.
 
 use super::{
     Structure,
     codec::{Invalid, Reader, Writer},
 };
-use serde::{Deserialize, Serialize};
-
-const VERSION: u8 = 2;
-/// Maximum number of tags of a custom meta, and of parameters of a region.
-const MAX_PARTS: u32 = 1024;
+use frameshare_protocol::form::meta::{Item, MAX_PARAMS, VERSION};
 
 /// A meta of a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,28 +57,14 @@ impl From<Invalid> for MetaError {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-enum Item<'a> {
-    Video { format: i32, width: u32, height: u32, flags: u32, alignment: Option<[u32; 8]> },
-    Crop([u32; 4]),
-    RegionOfInterest { kind: &'a str, id: i32, parent: i32, rect: [u32; 4], params: u32 },
-    TimeCode { fps: (i32, i32), flags: u32, time: [u32; 3], frames: u32, fields: u32, jam: Option<&'a str> },
-    ReferenceTimestamp { timestamp: u64, duration: Option<u64> },
-    Custom { tags: u32 },
-    Caption { kind: i32, data: &'a [u8] },
-    ActiveFormat { field: u8, spec: i32, value: i32 },
-    Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
-    Audio(&'a [u8]),
-}
-
 impl Meta {
     /// Reads the metas in a frame's metadata, as `framesharesink` and [`Meta::to_metadata`] write
     /// them. The bytes come from another process: everything is checked.
     ///
     /// ```
     /// # use frameshare::event::{Meta, Structure};
-    /// let meta = Meta::Custom(Structure::new("detector").field("model", "v3").field("score",
-    /// 0.5)); let metadata = Meta::to_metadata(&[meta.clone()])?;
+    /// let meta = Meta::Custom(Structure::new("detector").field("score", 0.5));
+    /// let metadata = Meta::to_metadata(&[meta.clone()])?;
     /// assert_eq!(Meta::of_metadata(&metadata)?, [meta]);
     /// # Ok::<(), frameshare::event::MetaError>(())
     /// ```
@@ -108,7 +87,7 @@ impl Meta {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Invalid> {
         let parts =
-            |count: u32| if count > MAX_PARTS { Err(Invalid::Limit("number of parts")) } else { Ok(count) };
+            |count: u32| if count > MAX_PARAMS { Err(Invalid::Limit("number of parts")) } else { Ok(count) };
         Ok(match reader.plain::<Item<'_>>()? {
             Item::Custom { tags } => {
                 for _ in 0..parts(tags)? {
@@ -126,8 +105,8 @@ impl Meta {
                 reader.caps()?;
                 Self::Other("reference timestamp")
             }
-            Item::Video { .. } => Self::Other("video"),
-            Item::TimeCode { .. } => Self::Other("timecode"),
+            Item::Video(_) => Self::Other("video"),
+            Item::TimeCode(_) => Self::Other("timecode"),
             Item::Caption { .. } => Self::Other("caption"),
             Item::ActiveFormat { .. } => Self::Other("active format"),
             Item::Bar { .. } => Self::Other("bar"),
@@ -156,7 +135,7 @@ impl Meta {
                     if kind.is_empty() || kind.contains('\0') {
                         return Err(MetaError::Invalid("type of a region"));
                     }
-                    let count = u32::try_from(params.len()).ok().filter(|count| *count <= MAX_PARTS);
+                    let count = u32::try_from(params.len()).ok().filter(|count| *count <= MAX_PARAMS);
                     let params_count = count.ok_or(MetaError::Invalid("number of parts"))?;
                     writer.plain(&Item::RegionOfInterest { kind, id, parent, rect, params: params_count });
                     params.iter().try_for_each(|param| structure(&mut writer, param))?;

@@ -2,12 +2,10 @@
 
 //! Metas of GStreamer on their way from the exporter's buffers to its readers'.
 //!
-//! The form is this plugin's own, the same for every version of GStreamer: a version byte, then
-//! items in [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end.
-//! Structures and caps inside items are in the typed [`form`]. A buffer without such metas has no
-//! bytes. Received bytes come from an untrusted process: [`parse`] checks every value that
-//! GStreamer would accept unchecked, and an invalid item costs the frame its metas, never the
-//! reader its process.
+//! The [form](frameshare::event::form::meta) is frameshare's own, the same for every version of
+//! GStreamer. Structures and caps inside items are in the typed [`form`]. Received bytes come from
+//! an untrusted process: [`parse`] checks every value that GStreamer would accept unchecked, and an
+//! invalid item costs the frame its metas, never the reader its process.
 //!
 //! # Forwarded metas
 //!
@@ -28,14 +26,13 @@ use super::{
     form::{Invalid, Reader, Unwritable, Writer, is_field_name, is_type_name},
 };
 use crate::ffi::raw_enum::FromRaw;
+use frameshare::event::form::meta::{Alignment, Item, MAX_PARAMS, TimeCode, VERSION, Video};
 use glib::translate::IntoGlib;
-use serde::{Deserialize, Serialize};
 use std::{
     ops::ControlFlow,
     sync::{Mutex, PoisonError},
 };
 
-const VERSION: u8 = 2;
 /// Maximum padding, and maximum alignment of rows in bytes; GStreamer's arithmetic with them is 32
 /// bits wide.
 const MAX_PADDING: u32 = 1 << 16;
@@ -47,8 +44,6 @@ const MAX_CUSTOM: usize = 256;
 /// GStreamer keeps them for the life of the process.
 const MAX_TAGS: u32 = 16;
 const MAX_TAG: usize = 128;
-/// Maximum number of parameters of a region: GStreamer walks all of them to add one.
-const MAX_PARAMS: u32 = 1024;
 /// Maximum length of a date in ISO 8601.
 const MAX_DATE: usize = 64;
 /// Maximum length of an audio meta's form: 64 channels with an offset of ten bytes each, and some
@@ -92,94 +87,26 @@ enum Meta {
     Audio(Audio),
 }
 
-/// One meta, or the head of one, in its serialized form.
-///
-/// SYNC: crates/frameshare/src/event/meta.rs has the same items.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Item<'a> {
-    Video(Video),
-    Crop([u32; 4]),
-    /// `params` structures follow.
-    RegionOfInterest {
-        kind: &'a str,
-        id: i32,
-        parent: i32,
-        rect: [u32; 4],
-        params: u32,
-    },
-    TimeCode(#[serde(borrow)] TimeCode<'a>),
-    /// The reference's caps follow.
-    ReferenceTimestamp {
-        timestamp: u64,
-        duration: Option<u64>,
-    },
-    /// `tags` texts follow, then the structure, of the meta's name.
-    Custom {
-        tags: u32,
-    },
-    Caption {
-        kind: i32,
-        data: &'a [u8],
-    },
-    ActiveFormat {
-        field: u8,
-        spec: i32,
-        value: i32,
-    },
-    Bar {
-        field: u8,
-        is_letterbox: bool,
-        first: u32,
-        second: u32,
-    },
-    /// The form of an [`Audio`].
-    Audio(&'a [u8]),
+/// The values of a video meta's form as GStreamer's types.
+pub(crate) trait VideoValues {
+    fn format(&self) -> gst_video::VideoFormat;
+
+    fn flags(&self) -> gst_video::VideoFrameFlags;
+
+    /// The alignment of the meta, if it names one.
+    fn alignment(&self) -> Option<gst_video::VideoAlignment>;
 }
 
-/// A frame's `GstVideoMeta`, without the layout of its planes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Video {
-    format: i32,
-    /// Pixels a row in memory; a crop meta says which of them to show.
-    pub width: u32,
-    /// Rows in memory.
-    pub height: u32,
-    flags: u32,
-    alignment: Option<Alignment>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Alignment {
-    top: u32,
-    bottom: u32,
-    left: u32,
-    right: u32,
-    /// One less than the power of two to which each plane's rows are aligned.
-    masks: [u32; 4],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct TimeCode<'a> {
-    fps: (i32, i32),
-    flags: u32,
-    time: [u32; 3],
-    frames: u32,
-    field_count: u32,
-    /// ISO 8601.
-    daily_jam: Option<&'a str>,
-}
-
-impl Video {
-    pub fn format(&self) -> gst_video::VideoFormat {
+impl VideoValues for Video {
+    fn format(&self) -> gst_video::VideoFormat {
         gst_video::VideoFormat::from_raw(self.format)
     }
 
-    pub fn flags(&self) -> gst_video::VideoFrameFlags {
+    fn flags(&self) -> gst_video::VideoFrameFlags {
         gst_video::VideoFrameFlags::from_bits_truncate(self.flags)
     }
 
-    /// The alignment of the meta, if it names one.
-    pub fn alignment(&self) -> Option<gst_video::VideoAlignment> {
+    fn alignment(&self) -> Option<gst_video::VideoAlignment> {
         let alignment = self.alignment.as_ref()?;
         let Alignment { top, bottom, left, right, masks } = alignment;
         Some(gst_video::VideoAlignment::new(*top, *bottom, *left, *right, masks))
@@ -201,11 +128,11 @@ pub(crate) fn serialize(
         let mut writer = Writer::default();
         // Nearly every frame has a video meta and no other.
         let written = if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
-            let mut video = Video::of(video);
+            let mut video = video_of(video);
             if moved {
                 video.alignment = None;
             }
-            if info.is_none_or(|info| video.says_more_than(info)) {
+            if info.is_none_or(|info| says_more_than(&video, info)) {
                 writer.plain(&Item::Video(video));
             }
             Ok(())
@@ -236,7 +163,7 @@ pub(crate) fn parse(bytes: &[u8], budget: &Budget) -> Result<Metas, MetaError> {
     let mut metas = Vec::new();
     while !reader.is_at_end() {
         let item = reader.plain::<Item<'_>>().map_err(|error| of_invalid(error, "meta"))?;
-        metas.push(read(item, &mut reader).map_err(|error| of_invalid(error, item.what()))?);
+        metas.push(read(item, &mut reader).map_err(|error| of_invalid(error, name_of(&item)))?);
     }
     Ok(Metas { metas, charge: Some(charge) })
 }
@@ -302,7 +229,7 @@ fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), 
         // Not %Y, which writes the year 112 in three digits.
         let daily_jam = time_code.latest_daily_jam().map(|jam| jam.format("%C%y-%m-%dT%H:%M:%S.%f%:z"));
         let daily_jam = daily_jam.transpose().map_err(|_| Unwritable("a daily jam".into()))?;
-        writer.plain(&Item::TimeCode(TimeCode::of(&time_code, daily_jam.as_deref())));
+        writer.plain(&Item::TimeCode(form_of(&time_code, daily_jam.as_deref())));
     } else if let Some(reference) = meta.downcast_ref::<gst::ReferenceTimestampMeta>() {
         writer.plain(&Item::ReferenceTimestamp {
             timestamp: reference.timestamp().nseconds(),
@@ -326,99 +253,96 @@ fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), 
     Ok(())
 }
 
-impl Video {
-    fn is_possible(&self) -> bool {
-        let is_named = !matches!(
-            self.format(),
-            gst_video::VideoFormat::Unknown
-                | gst_video::VideoFormat::Encoded
-                | gst_video::VideoFormat::__Unknown(_)
-        );
-        let is_aligned = self.alignment.as_ref().is_none_or(|alignment| {
-            let Alignment { top, bottom, left, right, masks } = alignment;
-            [top, bottom, left, right].into_iter().chain(masks).all(|value| *value < MAX_PADDING)
-                && masks.iter().all(|mask| (mask + 1).is_power_of_two())
-        });
-        let sizes = 1..=i32::MAX as u32;
-        is_named && is_aligned && sizes.contains(&self.width) && sizes.contains(&self.height)
-    }
+/// Returns whether GStreamer can have the values.
+fn is_possible(video: &Video) -> bool {
+    let is_named = !matches!(
+        video.format(),
+        gst_video::VideoFormat::Unknown
+            | gst_video::VideoFormat::Encoded
+            | gst_video::VideoFormat::__Unknown(_)
+    );
+    let is_aligned = video.alignment.as_ref().is_none_or(|alignment| {
+        let Alignment { top, bottom, left, right, masks } = alignment;
+        [top, bottom, left, right].into_iter().chain(masks).all(|value| *value < MAX_PADDING)
+            && masks.iter().all(|mask| (mask + 1).is_power_of_two())
+    });
+    let sizes = 1..=i32::MAX as u32;
+    is_named && is_aligned && sizes.contains(&video.width) && sizes.contains(&video.height)
+}
 
-    fn of(meta: &gst_video::VideoMeta) -> Self {
-        let alignment = meta.alignment();
-        let alignment = Alignment {
-            top: alignment.padding_top(),
-            bottom: alignment.padding_bottom(),
-            left: alignment.padding_left(),
-            right: alignment.padding_right(),
-            masks: *alignment.stride_align(),
-        };
-        let none = Alignment { top: 0, bottom: 0, left: 0, right: 0, masks: [0; 4] };
-        Self {
-            format: meta.format().into_glib(),
-            width: meta.width(),
-            height: meta.height(),
-            flags: meta.video_frame_flags().bits(),
-            alignment: (alignment != none).then_some(alignment),
-        }
-    }
-
-    /// Returns whether a reader that has the caps needs it.
-    fn says_more_than(&self, info: &gst_video::VideoInfo) -> bool {
-        let of_caps = Self {
-            format: info.format().into_glib(),
-            width: info.width(),
-            height: info.height(),
-            flags: 0,
-            alignment: None,
-        };
-        *self != of_caps
+fn video_of(meta: &gst_video::VideoMeta) -> Video {
+    let alignment = meta.alignment();
+    let alignment = Alignment {
+        top: alignment.padding_top(),
+        bottom: alignment.padding_bottom(),
+        left: alignment.padding_left(),
+        right: alignment.padding_right(),
+        masks: *alignment.stride_align(),
+    };
+    let none = Alignment { top: 0, bottom: 0, left: 0, right: 0, masks: [0; 4] };
+    Video {
+        format: meta.format().into_glib(),
+        width: meta.width(),
+        height: meta.height(),
+        flags: meta.video_frame_flags().bits(),
+        alignment: (alignment != none).then_some(alignment),
     }
 }
 
-impl<'a> TimeCode<'a> {
-    fn of(time_code: &gst_video::ValidVideoTimeCode, daily_jam: Option<&'a str>) -> Self {
-        Self {
-            fps: (time_code.fps().numer(), time_code.fps().denom()),
-            flags: time_code.flags().bits(),
-            time: [time_code.hours(), time_code.minutes(), time_code.seconds()],
-            frames: time_code.frames(),
-            field_count: time_code.field_count(),
-            daily_jam,
-        }
-    }
+/// Returns whether a reader that has the caps needs the meta.
+fn says_more_than(video: &Video, info: &gst_video::VideoInfo) -> bool {
+    let of_caps = Video {
+        format: info.format().into_glib(),
+        width: info.width(),
+        height: info.height(),
+        flags: 0,
+        alignment: None,
+    };
+    *video != of_caps
+}
 
-    fn time_code(&self) -> Option<gst_video::ValidVideoTimeCode> {
-        let (numerator, denominator) = self.fps;
-        if numerator <= 0 || denominator <= 0 {
-            return None;
-        }
-        let jam = match self.daily_jam {
-            Some(text) if text.len() > MAX_DATE || text.contains('\0') => return None,
-            Some(text) => Some(glib::DateTime::from_iso8601(text, None).ok()?),
-            None => None,
-        };
-        let [hours, minutes, seconds] = self.time;
-        gst_video::ValidVideoTimeCode::new(
-            gst::Fraction::new(numerator, denominator),
-            jam.as_ref(),
-            gst_video::VideoTimeCodeFlags::from_bits_truncate(self.flags),
-            hours,
-            minutes,
-            seconds,
-            self.frames,
-            self.field_count,
-        )
-        .ok()
+fn form_of<'a>(time_code: &gst_video::ValidVideoTimeCode, daily_jam: Option<&'a str>) -> TimeCode<'a> {
+    TimeCode {
+        fps: (time_code.fps().numer(), time_code.fps().denom()),
+        flags: time_code.flags().bits(),
+        time: [time_code.hours(), time_code.minutes(), time_code.seconds()],
+        frames: time_code.frames(),
+        field_count: time_code.field_count(),
+        daily_jam,
     }
+}
+
+fn time_code_of(form: TimeCode<'_>) -> Option<gst_video::ValidVideoTimeCode> {
+    let (numerator, denominator) = form.fps;
+    if numerator <= 0 || denominator <= 0 {
+        return None;
+    }
+    let jam = match form.daily_jam {
+        Some(text) if text.len() > MAX_DATE || text.contains('\0') => return None,
+        Some(text) => Some(glib::DateTime::from_iso8601(text, None).ok()?),
+        None => None,
+    };
+    let [hours, minutes, seconds] = form.time;
+    gst_video::ValidVideoTimeCode::new(
+        gst::Fraction::new(numerator, denominator),
+        jam.as_ref(),
+        gst_video::VideoTimeCodeFlags::from_bits_truncate(form.flags),
+        hours,
+        minutes,
+        seconds,
+        form.frames,
+        form.field_count,
+    )
+    .ok()
 }
 
 /// Reads the meta that starts with an item, and checks all values that GStreamer would accept and
 /// fail on.
 fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
-    let impossible = || Invalid::Impossible(item.what());
+    let impossible = || Invalid::Impossible(name_of(&item));
     reader.item(0)?;
     let (is_possible, meta) = match item {
-        Item::Video(video) => (video.is_possible(), Meta::Video(video)),
+        Item::Video(video) => (is_possible(&video), Meta::Video(video)),
         Item::Crop(rect) => (true, Meta::Crop(rect)),
         Item::RegionOfInterest { kind, id, parent, rect, params } => {
             if !is_field_name(kind) || params > MAX_PARAMS {
@@ -428,7 +352,7 @@ fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
             let params = (0..params).map(|_| reader.structure()).collect::<Result<_, _>>()?;
             (true, Meta::RegionOfInterest { kind: kind.into(), id, parent, rect, params })
         }
-        Item::TimeCode(time_code) => (true, Meta::TimeCode(time_code.time_code().ok_or_else(impossible)?)),
+        Item::TimeCode(time_code) => (true, Meta::TimeCode(time_code_of(time_code).ok_or_else(impossible)?)),
         Item::ReferenceTimestamp { timestamp, duration } => {
             let reference = reader.caps()?;
             let is_possible = reference.is_fixed() && timestamp != u64::MAX;
@@ -465,20 +389,19 @@ fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
     is_possible.then_some(meta).ok_or_else(impossible)
 }
 
-impl Item<'_> {
-    fn what(&self) -> &'static str {
-        match self {
-            Self::Video(_) => "video meta",
-            Self::Crop(_) => "crop meta",
-            Self::RegionOfInterest { .. } => "region of interest",
-            Self::TimeCode(_) => "time code",
-            Self::ReferenceTimestamp { .. } => "reference timestamp",
-            Self::Custom { .. } => CUSTOM,
-            Self::Caption { .. } => "closed caption",
-            Self::ActiveFormat { .. } => "active format description",
-            Self::Bar { .. } => "bar meta",
-            Self::Audio(_) => AUDIO,
-        }
+/// Returns the name of an item in errors.
+fn name_of(item: &Item<'_>) -> &'static str {
+    match item {
+        Item::Video(_) => "video meta",
+        Item::Crop(_) => "crop meta",
+        Item::RegionOfInterest { .. } => "region of interest",
+        Item::TimeCode(_) => "time code",
+        Item::ReferenceTimestamp { .. } => "reference timestamp",
+        Item::Custom { .. } => CUSTOM,
+        Item::Caption { .. } => "closed caption",
+        Item::ActiveFormat { .. } => "active format description",
+        Item::Bar { .. } => "bar meta",
+        Item::Audio(_) => AUDIO,
     }
 }
 

@@ -3,8 +3,9 @@
 //! Image layout of a frame.
 
 use super::layout::{BadLayout, Layout};
-use crate::meta::wire::{Metas, Video};
+use crate::meta::wire::{Metas, VideoValues as _};
 use frameshare::Descriptor;
+use frameshare::event::form::meta::Video;
 use gst_video::VideoInfo;
 
 /// Image in a frame.
@@ -68,14 +69,14 @@ impl<'a> Picture<'a> {
     pub fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
         let mut meta = gst_video::VideoMeta::add_full(
             buffer,
-            self.meta.map_or(gst_video::VideoFrameFlags::empty(), Video::flags),
+            self.meta.map_or(gst_video::VideoFrameFlags::empty(), |video| video.flags()),
             self.info.format(),
             self.info.width(),
             self.info.height(),
             self.layout.offsets(),
             self.layout.strides(),
         )?;
-        if let Some(alignment) = self.meta.and_then(Video::alignment) {
+        if let Some(alignment) = self.meta.and_then(|video| video.alignment()) {
             // If the alignment does not match the strides, the meta goes without it: no element
             // reads beyond the rows then.
             let _ = meta.set_alignment(&alignment);
