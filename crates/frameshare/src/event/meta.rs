@@ -6,7 +6,10 @@ use super::{
     Structure,
     codec::{Invalid, Reader, Writer},
 };
-use frameshare_protocol::form::meta::{Item, MAX_PARAMS, VERSION};
+use frameshare_protocol::form::{
+    is_field_name,
+    meta::{Item, MAX_PARAMS, VERSION},
+};
 
 /// A meta of a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,7 +135,7 @@ impl Meta {
                     structure(&mut writer, custom)?;
                 }
                 &Self::Region { ref kind, id, parent, rect, ref params } => {
-                    if kind.is_empty() || kind.contains('\0') {
+                    if !is_field_name(kind) {
                         return Err(MetaError::Invalid("type of a region"));
                     }
                     let count = u32::try_from(params.len()).ok().filter(|count| *count <= MAX_PARAMS);
@@ -180,5 +183,15 @@ mod tests {
         let own = Meta::Custom(Structure::new("1st"));
         assert_eq!(Meta::to_metadata(&[own]), Err(MetaError::Invalid("name of a structure")));
         assert_eq!(Meta::to_metadata(&[Meta::Other("video")]), Err(MetaError::Invalid("kind")));
+    }
+
+    /// Elements drop all metas of a frame with such a region.
+    #[test]
+    fn types_of_regions_that_elements_refuse_are_rejected() {
+        for kind in ["", "license plate", "a\0b", &"a".repeat(257)] {
+            let region =
+                Meta::Region { kind: kind.into(), id: 0, parent: 0, rect: [0; 4], params: Vec::new() };
+            assert_eq!(Meta::to_metadata(&[region]), Err(MetaError::Invalid("type of a region")), "{kind:?}");
+        }
     }
 }
