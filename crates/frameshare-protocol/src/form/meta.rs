@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Form of the metas of a frame: a version byte, then items up to the end. A frame without metas has
-//! no bytes.
+//! Form of the metas of a frame: a version byte, then items up to the end. A frame without metas
+//! has no bytes.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,9 @@
 
 //! The engine's exporter of a stream, shared by the class `Exporter` and its slots.
 //!
-//! Waits for lossless readers and for slots release the GIL, and last for [`SLICE`](crate::wait::SLICE) at most, after
-//! which Python handles its signals. Nothing is lost in between: a frame that had no room is
-//! published again.
+//! Waits for lossless readers and for slots release the GIL, and last for
+//! [`SLICE`](crate::wait::SLICE) at most, after which Python handles its signals. Nothing is lost
+//! in between: a frame that had no room is published again.
 
 use super::{array::Place, target::Video};
 use crate::{
