@@ -59,7 +59,7 @@ const RESERVED: [(&[&str], &[&str]); 5] = [
     (&["libloading"], &["frameshare-cuda", "gst-cuda"]),
     (&["pyo3", "dlpark"], &["frameshare-python"]),
     // Asynchronous runtimes: examples and tests only.
-    (&["tokio", "async-io", "smol", "futures"], &[]),
+    (&["tokio", "axum", "async-io", "smol", "futures"], &[]),
 ];
 
 /// Everything in `metadata` that breaks a rule, one sentence each.

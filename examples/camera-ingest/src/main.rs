@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Camera ingest: each camera is received once and decoded once. Recording, motion detection, a
+//! model and a live wall read the same frames, each in processes of its own.
+//!
+//! The supervisor ([`supervisor`]) starts this program once for each group of cameras and role
+//! ([`roles`]); each role also runs alone. Roles report to the supervisor ([`report`]), which keeps
+//! the state of the site ([`state`]) for the wall's page ([`wall`]).
+
+mod config;
+mod report;
+mod results;
+mod roles;
+mod state;
+mod supervisor;
+mod wall;
+
+use clap::{Args, Parser, Subcommand};
+use config::Config;
+use roles::Role;
+use std::{path::PathBuf, process::ExitCode};
+
+/// Receive, decode, record, analyze and show many cameras, each part in processes of its own.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start and supervise all roles of all cameras
+    Run(Run),
+    /// Print the plan of a configuration: processes, streams, who reads what
+    Check { file: PathBuf },
+    /// Print the JSON schema of the configuration, for editors
+    Schema,
+    /// Receive cameras and share their encoded streams
+    Capture(Part),
+    /// Decode cameras while somebody reads their frames
+    Decode(Part),
+    /// Copy encoded streams into segments
+    Record(Part),
+    /// Score the motion in zones
+    Motion(Part),
+    /// Run a model on frames
+    Model(Part),
+    /// Serve the page with all cameras
+    Wall(Part),
+}
+
+#[derive(Args)]
+struct Run {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "camera-ingest.toml")]
+    config: PathBuf,
+    /// Let the page kill processes, to show that nothing happens to the others
+    #[arg(long)]
+    demo: bool,
+}
+
+/// One role in this process.
+#[derive(Args)]
+struct Part {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "camera-ingest.toml")]
+    config: PathBuf,
+    /// Names of cameras; all if there is none
+    cameras: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("camera-ingest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let (role, part) = match command {
+        Command::Run(run) => return supervisor::supervise(&run.config, run.demo),
+        Command::Check { file } => return config::check(&file),
+        Command::Schema => return config::print_schema(),
+        Command::Capture(part) => (Role::Capture, part),
+        Command::Decode(part) => (Role::Decode, part),
+        Command::Record(part) => (Role::Record, part),
+        Command::Motion(part) => (Role::Motion, part),
+        Command::Model(part) => (Role::Model, part),
+        Command::Wall(part) => (Role::Wall, part),
+    };
+    let config = Config::load(&part.config)?;
+    let cameras = config.select(&part.cameras)?;
+    roles::run(role, &config, &cameras)
+}
