@@ -92,6 +92,7 @@
 //!
 //! # Modules
 //!
+//! - `service`: the thread that serves all exporters of this process
 //! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
 //! - [`memory`]: one trait, and an implementation for each kind of memory
 //! - [`fence`]: one trait, and an implementation for each kind of fence
@@ -133,6 +134,8 @@ mod named_folder;
 pub mod observer;
 #[cfg(not(loom))]
 pub mod reader;
+#[cfg(not(loom))]
+mod service;
 #[cfg(not(loom))]
 mod streams;
 #[cfg(not(loom))]

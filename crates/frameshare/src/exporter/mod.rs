@@ -2,9 +2,9 @@
 
 //! The exporter of a stream: admits readers, publishes frames to them, reclaims slots.
 //!
-//! An [`Exporter`] is used from any thread, but frames are published from one at a time. A thread
-//! of its own (`service`) admits readers and notices their ends; it never delays the publishing
-//! thread.
+//! An [`Exporter`] is used from any thread, but frames are published from one at a time. The
+//! service thread of the process (`service`) admits readers and notices their ends; it never delays
+//! the publishing thread.
 //!
 //! # Invariants
 //!
@@ -105,7 +105,7 @@ impl Exporter {
                 }
             })?;
         let shared = Arc::new(shared);
-        let service = Service::start(shared.clone(), endpoint.clone(), listener)
+        let service = Service::start(&shared, endpoint.clone(), listener)
             .map_err(|source| BindError::NoThread { endpoint: endpoint.clone(), source })?;
         Ok(Self(Arc::new(Running { shared, service })))
     }

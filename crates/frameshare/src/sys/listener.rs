@@ -15,15 +15,16 @@ use super::{
 };
 use rustix::{
     event::{EventfdFlags, eventfd},
-    fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, open, statat, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, fstatfs, open, statat, unlinkat},
     io::Errno,
     net::{SocketAddrUnix, accept_with, bind, connect, listen},
 };
 use std::{
     ffi::OsString,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -32,6 +33,9 @@ use std::{
 /// net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
+/// File system in memory (`TMPFS_MAGIC`).
+const TMPFS: u64 = 0x0102_1994;
+
 /// Maximum wait for the close of an abstract socket that is shut down.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -39,9 +43,8 @@ const CLOSING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Listener {
     /// Its queue holds waiting connections, and the packets sent over them.
-    socket: UntrustedFd,
-    /// Closed for a moment to accept and refuse a connection when no descriptors are left.
-    spare: Option<OwnedFd>,
+    socket: Arc<UntrustedFd>,
+    spare: Arc<Spare>,
     /// None for an abstract socket.
     // Dropped last: the next owner of the name finds no file of this one.
     file: Option<SocketFile>,
@@ -58,10 +61,17 @@ struct SocketFile {
     lock: NameLock,
 }
 
+/// A descriptor of all listeners of this process: closed for a moment to accept and refuse a
+/// connection when no descriptors are left.
+#[derive(Debug)]
+struct Spare(Mutex<Option<OwnedFd>>);
+
 /// Location of a socket: a name in a folder.
 #[derive(Debug)]
 struct Location {
     folder: OwnedFd,
+    /// The folder is on a file system in memory, where no call waits for a disk or a server.
+    is_in_memory: bool,
     socket: OsString,
     lock: OsString,
 }
@@ -94,9 +104,10 @@ impl Location {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let is_in_memory = fstatfs(&folder).is_ok_and(|system| system.f_type as u64 == TMPFS);
         let mut lock = name.to_owned();
         lock.push(".lock");
-        Ok(Self { folder, socket: name.to_owned(), lock })
+        Ok(Self { folder, is_in_memory, socket: name.to_owned(), lock })
     }
 
     fn lock(&self) -> Result<NameLock, BindFailure> {
@@ -136,13 +147,23 @@ impl Listener {
     /// [`BindFailure::InUse`] if another process owns the name, or listens at the path.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, BindFailure> {
         if abstract_name(path).is_some() {
-            return Ok(Self { socket: listen_at_name(path)?, spare: spare(), file: None });
+            return Ok(Self { socket: Arc::new(listen_at_name(path)?), spare: Spare::get(), file: None });
         }
         let place = Location::of(path)?;
         let lock = place.lock()?;
         let (socket, id) = listen_at(path, mode, &place)?;
         let file = SocketFile { path: path.to_owned(), mode, place, id, lock };
-        Ok(Self { socket, spare: spare(), file: Some(file) })
+        Ok(Self { socket: Arc::new(socket), spare: Spare::get(), file: Some(file) })
+    }
+
+    /// The listening socket. [`Listener::check`] may replace it.
+    pub fn socket(&self) -> &Arc<UntrustedFd> {
+        &self.socket
+    }
+
+    /// Returns whether [`Listener::check`] may wait for a disk, or for a server of files.
+    pub fn check_may_block(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| !file.place.is_in_memory)
     }
 
     /// Accepts the next waiting connection, if there is one.
@@ -162,13 +183,14 @@ impl Listener {
 
     /// Refuses the next waiting connection with a packet, although this process can open no more
     /// files.
-    pub fn turn_away(&mut self, packet: &[u8]) {
-        self.spare = None;
+    pub fn turn_away(&self, packet: &[u8]) {
+        let mut spare = self.spare.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *spare = None;
         if let Ok(Some(pending)) = self.accept() {
             let _ = pending.send(packet, &[]);
         }
         // The refused connection may occupy a descriptor for a while.
-        self.spare = spare();
+        *spare = Spare::open();
     }
 
     /// Checks that readers still find the socket. If its file was removed, with or without its
@@ -182,7 +204,7 @@ impl Listener {
         match file.bind_again() {
             Ok(socket) => {
                 if let Some(socket) = socket {
-                    self.socket = socket;
+                    self.socket = Arc::new(socket);
                 }
                 FileState::Rebound
             }
@@ -305,12 +327,6 @@ fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
@@ -323,9 +339,20 @@ impl Drop for Listener {
     }
 }
 
-/// A descriptor that can be closed at any time.
-fn spare() -> Option<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC).ok()
+impl Spare {
+    /// The one of this process, while it has listeners.
+    fn get() -> Arc<Self> {
+        static SPARE: Mutex<Weak<Spare>> = Mutex::new(Weak::new());
+        let mut current = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = current.upgrade().unwrap_or_else(|| Arc::new(Self(Mutex::new(Self::open()))));
+        *current = Arc::downgrade(&spare);
+        spare
+    }
+
+    /// A descriptor that can be closed at any time.
+    fn open() -> Option<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).ok()
+    }
 }
 
 #[cfg(test)]

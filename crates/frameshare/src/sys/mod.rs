@@ -6,6 +6,7 @@
 
 pub mod backoff;
 mod clock;
+mod epoll;
 mod folder_watch;
 mod interrupt;
 mod listener;
@@ -26,6 +27,7 @@ mod user_ns;
 mod wake;
 
 pub use clock::monotonic_ns;
+pub use epoll::{Epoll, Interest};
 pub use folder_watch::{FolderChange, FolderWatch};
 pub use interrupt::Interrupt;
 pub use listener::{BindFailure, FileState, Listener, listener_of};

@@ -88,7 +88,7 @@ pub fn wait_until<T>(
     let mut waiter = None;
     let result = wait_with(&mut waiter, shared, interrupt, timeout, awaited, condition);
     if let Some(waiter) = waiter {
-        shared.with(|state| state.end_wait(waiter));
+        shared.with(|state| state.end_wait(&waiter));
     }
     result
 }

@@ -127,11 +127,10 @@ pub struct Delivery {
 }
 
 impl Link {
-    pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
+    pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
         let Delivery { producer, next, wake, liveness, fence, start, route, hello, upstream } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
-        let socket = Arc::new(socket);
         Self {
             leases: Leases::new(&info, producer, fence, choice, next, start),
             outbox: Outbox::new(socket.clone(), peer.uid),

@@ -15,19 +15,22 @@ use crate::{
         state::{Left, Promise, Shared, Shares},
     },
     queue::Producer,
+    service::before_blocking,
     sys::{Label, Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd},
 };
 use frameshare_protocol::{
     message::{Hello, Reason},
     page::{claims_size, queue_size},
 };
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 /// Maximum number of attempts to hand over kept units that are up to date.
 const MAX_ATTEMPTS: u32 = 4;
 
 /// Admits a reader, or refuses it and reports the reason to the reader and the owner.
-pub fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
+pub fn admit(shared: &Shared, socket: Arc<Socket>, peer: Peer, hello: &Hello) {
+    // Files and memory are allocated, events of a GPU made, kept units copied.
+    before_blocking();
     // Checked here because it takes a call for each connection: a publication must not wait for it.
     if !in_flight::may_join(peer.uid) {
         let refusal = Ending::new(Reason::LimitExceeded, in_flight::too_many(peer.uid));
@@ -45,11 +48,11 @@ pub fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
 /// with `retry`, if kept units are out of date.
 fn try_to_admit(
     shared: &Shared,
-    socket: Socket,
+    socket: Arc<Socket>,
     peer: Peer,
     hello: &Hello,
     retry: bool,
-) -> Option<(Socket, Peer)> {
+) -> Option<(Arc<Socket>, Peer)> {
     let gpu = shared.with(|state| state.gpu().cloned());
     // A failure of the GPU is handled elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);

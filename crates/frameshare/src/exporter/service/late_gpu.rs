@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), UseGpuError> {
     let wanted = shared.with(|state| state.config().memory);
     let (memory, signals) = (memory::select::select(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
+    shared.note_gpu();
     let Some(wanting) = shared.with(|state| state.use_gpu(gpu, memory, signals)) else {
         return Err(UseGpuError::HasGpu);
     };

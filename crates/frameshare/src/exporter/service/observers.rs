@@ -2,7 +2,7 @@
 
 //! Observers: connections that get snapshots of the stream and take no part in it.
 //!
-//! Only the service thread serves them. An observer gets a snapshot when it has received the one
+//! Only the service thread serves them, without the baton where that may take long. An observer gets a snapshot when it has received the one
 //! before, so nothing queues up for it; all that are due in one turn get the same snapshot.
 
 use super::crowd;
@@ -11,14 +11,14 @@ use crate::{
         link::{Ending, INLINE, in_flight, in_flight::InFlight, is_shortage, payload_file},
         state::Shared,
     },
-    sys::{Peer, Received, Socket, Timeout, monotonic_ns, process_name},
+    service::before_blocking,
+    sys::{Interest, Peer, Received, Socket, Timeout, monotonic_ns, process_name},
 };
 use frameshare_protocol::{
     VERSION,
     limits::MIN_INTERVAL_MS,
     message::{Disconnection, ExporterInfo, Observe, Payload, Reason, Rights, ToExporter, ToReader},
 };
-use rustix::event::{PollFd, PollFlags};
 use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
@@ -159,7 +159,7 @@ impl Observers {
     }
 
     /// Admits an observer, or refuses it with the reason.
-    pub fn admit(&mut self, shared: &Shared, socket: Socket, peer: Peer, observe: Observe) {
+    pub fn admit(&mut self, shared: &Shared, socket: Arc<Socket>, peer: Peer, observe: Observe) {
         let may_join = in_flight::may_join(peer.uid);
         let refusal = match may_join {
             true => shared.with(|state| state.refusal_of_observer(&peer)),
@@ -168,7 +168,7 @@ impl Observers {
         if let Some(refusal) = refusal {
             return shared.with(|state| state.refuse(&socket, &peer, &refusal));
         }
-        let (socket, now) = (Arc::new(socket), Instant::now());
+        let now = Instant::now();
         let interval = Duration::from_millis(observe.interval_ms.into());
         self.observers.push(Observing {
             id: self.next_id,
@@ -199,6 +199,10 @@ impl Observers {
         let is_due = |observer: &Observing| observer.wants_at().is_some_and(|at| at <= now);
         let due: Vec<u64> =
             self.observers.iter().filter(|observer| is_due(observer)).map(|observer| observer.id).collect();
+        if !due.is_empty() {
+            // Snapshots take long, and large ones a file.
+            before_blocking();
+        }
         let mut content = None;
         for id in due {
             let Some(index) = self.index(id) else { continue };
@@ -231,11 +235,12 @@ impl Observers {
         times.map(Timeout::At).fold(Timeout::Never, Timeout::min)
     }
 
-    /// The observers' numbers and sockets, to be polled: a throttled one for its end only.
-    pub fn polled(&self) -> impl Iterator<Item = (u64, PollFd<'_>)> {
+    /// The observers' numbers and sockets, and the events to wait for: of a throttled one its end
+    /// only.
+    pub fn watched(&self) -> impl Iterator<Item = (u64, &Arc<Socket>, Interest)> {
         self.observers.iter().map(|observer| {
-            let events = if observer.is_throttled() { PollFlags::empty() } else { PollFlags::IN };
-            (observer.id, PollFd::new(&*observer.socket, events))
+            let interest = if observer.is_throttled() { Interest::HangUp } else { Interest::Input };
+            (observer.id, &observer.socket, interest)
         })
     }
 

@@ -8,7 +8,10 @@
 
 use super::crowd;
 use crate::sys::{Peer, Socket};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Maximum time from the connection to the Hello.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -18,14 +21,16 @@ const MAX_OF_ALL: (usize, usize) = (16, 256);
 /// A pending connection.
 #[derive(Debug)]
 pub struct Connection {
-    pub socket: Socket,
+    pub socket: Arc<Socket>,
     pub peer: Peer,
     pub until: Instant,
+    /// Unique among the pending connections of one exporter; 0 until it is added to them.
+    pub id: u64,
 }
 
 impl Connection {
     pub fn new(socket: Socket, peer: Peer) -> Self {
-        Self { socket, peer, until: Instant::now() + HELLO_TIMEOUT }
+        Self { socket: Arc::new(socket), peer, until: Instant::now() + HELLO_TIMEOUT, id: 0 }
     }
 }
 
@@ -33,31 +38,37 @@ impl Connection {
 #[derive(Debug)]
 pub struct PendingConnections {
     connections: Vec<Connection>,
+    last_id: u64,
     max_of_all: usize,
 }
 
 impl PendingConnections {
     pub fn new() -> Self {
-        Self { connections: Vec::new(), max_of_all: crowd::max_of_all(MAX_OF_ALL) }
+        Self { connections: Vec::new(), last_id: 0, max_of_all: crowd::max_of_all(MAX_OF_ALL) }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter()
     }
 
-    pub fn len(&self) -> usize {
-        self.connections.len()
+    /// Drops all connections.
+    pub fn clear(&mut self) {
+        self.connections.clear();
     }
 
-    /// Takes all connections out.
-    pub fn take(&mut self) -> Vec<Connection> {
-        std::mem::take(&mut self.connections)
+    /// Takes out those of the connections `ready` and those whose time is over.
+    pub fn take_ready(&mut self, ready: &[u64]) -> Vec<Connection> {
+        let now = Instant::now();
+        let is_ready =
+            |connection: &mut Connection| ready.contains(&connection.id) || connection.until <= now;
+        self.connections.extract_if(.., is_ready).collect()
     }
 
     /// Adds a connection, and returns the one to close for it, if any: its Hello may have arrived
     /// meanwhile.
     pub fn add(&mut self, connection: Connection) -> Option<Connection> {
-        self.connections.push(connection);
+        self.last_id += 1;
+        self.connections.push(Connection { id: self.last_id, ..connection });
         let peers: Vec<&Peer> = self.iter().map(|connection| &connection.peer).collect();
         let oldest = crowd::surplus(&peers, self.max_of_all);
         oldest.map(|index| self.connections.remove(index))

@@ -10,14 +10,15 @@ use crate::{
         error::SetupError,
         observe::{Notice, NoticeHandler},
     },
-    sys::{Label, Timer, backoff::Backoff},
+    service::{EXPORTERS, Handle, before_blocking},
+    sys::{Label, backoff::Backoff},
 };
 use std::{
     mem,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, TryLockError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -29,10 +30,10 @@ pub struct Shared {
     pub handler: Arc<NoticeHandler>,
     /// Names the stream's memory files.
     pub label: Label,
-    /// Wakes the service thread at once.
-    pub service: Interrupt,
-    /// Wakes the service thread later.
-    pub later: Timer,
+    /// The background work of the stream.
+    pub service: Handle,
+    /// The exporter uses a GPU: calls to its driver may wait, also with the state locked.
+    has_gpu: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -48,13 +49,14 @@ impl Shared {
         on_notice: Box<dyn Fn(Notice) + Send + Sync>,
     ) -> Result<Self, SetupError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let has_gpu = AtomicBool::new(config.gpu.is_some());
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State::new(config, label.clone())?),
             handler: NoticeHandler::new(on_notice),
             label,
-            service: Interrupt::new()?,
-            later: Timer::new()?,
+            service: EXPORTERS.reserve()?,
+            has_gpu,
         })
     }
 
@@ -62,7 +64,25 @@ impl Shared {
     pub fn lock(&self) -> Guard<'_> {
         // A panic in another thread leaves values that are each valid; continuing is better than
         // failing every reader.
-        Guard { shared: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                before_blocking();
+                self.state.lock().unwrap_or_else(|error| error.into_inner())
+            }
+        };
+        Guard { shared: self, state: Some(state) }
+    }
+
+    /// Returns whether the exporter uses a GPU.
+    pub fn has_gpu(&self) -> bool {
+        self.has_gpu.load(Ordering::Acquire)
+    }
+
+    /// Records that the exporter is about to use a GPU.
+    pub fn note_gpu(&self) {
+        self.has_gpu.store(true, Ordering::Release);
     }
 
     /// Runs `f` with the state locked.
@@ -117,14 +137,18 @@ impl Drop for Guard<'_> {
             wake.ring();
         }
         if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
-            shared.service.set();
+            shared.service.wake();
         } else if wanted == Urgency::Unhurried {
             // Each publication puts this off, since it reclaims itself: the thread sleeps on while
             // publications follow each other.
-            shared.later.set(Backoff::UNHURRIED);
+            shared.service.wake_after(Backoff::UNHURRIED);
         }
         waiters.iter().for_each(Interrupt::set);
-        drop(dropped);
+        if !dropped.is_empty() {
+            // Foreign code.
+            before_blocking();
+            drop(dropped);
+        }
         if has_notices {
             shared.handler.start();
         }

@@ -23,6 +23,8 @@ mod retirement;
 mod slots;
 mod snapshot;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod waiters;
 
 pub use admission::{Left, Promise, Shares};
@@ -207,7 +209,7 @@ impl State {
             downloads: None,
             pinned: Pinned::default(),
             sleepers: Vec::new(),
-            waiters: Waiters::new()?,
+            waiters: Waiters::default(),
             dropped: Vec::new(),
             trash: Vec::new(),
         })

@@ -4,24 +4,18 @@
 
 use super::State;
 use crate::Interrupt;
-use std::io;
 
 /// The waiting threads, each with a wake-up descriptor of its own: a slot or credit that one of
-/// them takes may be the one that another waits for.
-#[derive(Debug)]
+/// them takes may be the one that another waits for. The descriptor is open during the wait only,
+/// since a process may have many exporters.
+#[derive(Debug, Default)]
 pub struct Waiters {
     /// Number of waiting threads.
     count: usize,
     interrupts: Vec<Interrupt>,
-    /// Wake-up descriptor for the next waiting thread; there is seldom more than one.
-    spare: Option<Interrupt>,
 }
 
 impl Waiters {
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { count: 0, interrupts: Vec::new(), spare: Some(Interrupt::new()?) })
-    }
-
     /// The wake-up descriptors of all waiting threads.
     pub fn interrupts(&self) -> Vec<Interrupt> {
         self.interrupts.clone()
@@ -29,17 +23,16 @@ impl Waiters {
 
     fn enter(&mut self) -> Waiter {
         self.count += 1;
-        let own = self.spare.take().or_else(|| Interrupt::new().ok());
+        let own = Interrupt::new().ok();
         self.interrupts.extend(own.clone());
         Waiter { own }
     }
 
     /// Returns true if it was the last one.
-    fn leave(&mut self, waiter: Waiter) -> bool {
+    fn leave(&mut self, waiter: &Waiter) -> bool {
         self.count -= 1;
-        if let Some(own) = waiter.own {
-            self.interrupts.retain(|other| !other.is_the_same(&own));
-            self.spare = Some(own);
+        if let Some(own) = &waiter.own {
+            self.interrupts.retain(|other| !other.is_the_same(own));
         }
         self.count == 0
     }
@@ -64,7 +57,7 @@ impl State {
     }
 
     /// Removes a thread that no longer waits. After the last one, readers need not send wake-ups.
-    pub fn end_wait(&mut self, waiter: Waiter) {
+    pub fn end_wait(&mut self, waiter: &Waiter) {
         if self.waiters.leave(waiter) {
             self.end_waits();
         }
