@@ -6,5 +6,6 @@
 mod pending;
 mod speculative;
 mod unblock;
+mod watch;
 
 pub(super) use speculative::{GpuWait, Recheck, Settings};

@@ -2,10 +2,7 @@
 
 //! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
 
-use super::{
-    pending::PendingFrames,
-    unblock::{self, Orphan},
-};
+use super::{pending::PendingFrames, unblock::Orphan, watch};
 use crate::{
     fence::{FenceError, FenceFault, ReaderFence},
     reader::{
@@ -75,7 +72,7 @@ impl GpuWait {
         let pending = Arc::new(PendingFrames::new(fence));
         let is_speculative = settings.is_wanted.unwrap_or(is_timeline);
         if is_speculative && is_timeline && !settings.is_local {
-            unblock::watch(channel, &pending, context, gone, settings.fence_timeout);
+            watch::watch(channel, &pending, context, gone, settings.fence_timeout);
         }
         let mode = if is_speculative { Mode::Speculative } else { Mode::WrittenOnly };
         Self { pending, context: context.clone(), mode, settings, recheck: Recheck::Nothing }
@@ -132,7 +129,7 @@ impl GpuWait {
     /// exporter has sent a close message, and first finishes its work.
     pub fn unblock(&mut self, gone: Option<OwnedFd>, is_closed: bool) {
         self.mode = Mode::Unblocking;
-        Orphan::new(self.pending.clone(), self.context.clone(), gone).unblock(is_closed);
+        Orphan::new(self.pending.clone(), self.context.clone(), gone.map(Arc::new)).unblock(is_closed);
     }
 
     /// Returns whether streams wait for values that this process may store, and does not yet. An

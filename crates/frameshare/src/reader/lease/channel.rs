@@ -13,7 +13,8 @@ use crate::{
     fence::{FenceError, ReaderFence},
     gpu::{self, DeferredDrop},
     queue::Consumer,
-    sys::{Interrupt, ProcessLock, Socket, Wake, Words},
+    service::Handle,
+    sys::{ProcessLock, Socket, Wake, Words},
     upstream::{SendingLimit, UpstreamEvent, UpstreamKinds},
 };
 use frameshare_cuda::{context::Context, event::Event};
@@ -25,7 +26,7 @@ use std::{
     any::Any,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Instant,
 };
@@ -57,28 +58,30 @@ pub(in crate::reader) struct Channel {
     _life: Option<ProcessLock>,
 }
 
-/// The thread that watches the exporter for the end of GPU waits.
+/// The watch of the exporter for the end of GPU waits.
 #[derive(Debug)]
 pub(in crate::reader) struct Watcher {
     /// Set when the channel is dropped.
-    closed: Interrupt,
+    closed: Arc<AtomicBool>,
+    task: Handle,
     /// The watcher's pending teardown from then on.
     teardown: Teardown,
 }
 
-/// Pending teardown of a watcher, which its thread drops last.
+/// Pending teardown of a watch, which it drops last.
 pub(in crate::reader) type Teardown = Arc<Mutex<Option<DeferredDrop>>>;
 
 impl Watcher {
-    /// A watcher that ends when `closed` is set.
-    pub fn new(closed: Interrupt, teardown: Teardown) -> Self {
-        Self { closed, teardown }
+    /// A watch that ends at its next turn once `closed` is set.
+    pub fn new(closed: Arc<AtomicBool>, task: Handle, teardown: Teardown) -> Self {
+        Self { closed, task, teardown }
     }
 
-    /// Ends the watch, and counts its thread as a deferred drop until the thread has ended.
+    /// Ends the watch, and counts it as a deferred drop until it has ended.
     fn close(&self) {
         *self.teardown.lock().unwrap_or_else(PoisonError::into_inner) = Some(DeferredDrop::new());
-        self.closed.set();
+        self.closed.store(true, Ordering::Release);
+        self.task.wake();
     }
 }
 
