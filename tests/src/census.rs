@@ -180,8 +180,12 @@ pub fn descriptors(pid: u32) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
-/// Counts the threads of a process.
-fn threads(pid: u32) -> io::Result<usize> {
+/// Counts the threads of a process; one that frees GPU memory always counts.
+///
+/// # Errors
+///
+/// Those of reading `/proc`: the process does not exist.
+pub fn threads(pid: u32) -> io::Result<usize> {
     let (mut others, mut dropping) = (0, 0);
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         match name(&entry?.path()).as_str() {

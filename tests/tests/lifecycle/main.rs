@@ -10,3 +10,4 @@ mod cycles;
 mod joining;
 mod many;
 mod restarts;
+mod scale;

@@ -4,12 +4,13 @@
 //!
 //! `peer export` publishes frames whose every byte derives from the sequence number; `peer read`
 //! prints one JSON line per frame and a summary; `peer observe` prints a line about a snapshot, and
-//! `peer list` one about the streams.
+//! `peer list` one about the streams; `peer share` and `peer gather` export and read many streams.
 //! Without arguments it prints the options. The exit status is 0 for success, 1 for an error (named
 //! on stderr) and 2 for a frame with wrong content.
 
 mod child;
 mod export;
+mod many;
 mod observe;
 mod options;
 mod read;
@@ -39,6 +40,9 @@ fn main() -> ExitCode {
         "export" => export::export(&options),
         "observe" => observe::observe(&options),
         "list" => observe::list(),
+        "share" => many::share(&options),
+        "fork" => many::fork(&options),
+        "gather" => many::gather(&options),
         _ => Err(USAGE.into()),
     });
     done.unwrap_or_else(|error| {

@@ -50,7 +50,12 @@ peer export --stream NAME | --socket PATH   stream to export
             --allow-udmabuf yes             admit other users though they could write
             --fork yes                      fork a child that keeps all descriptors open
             --end eos|stop|hang             action after the last frame (eos)
-            --drain-ms N                    wait for the readers after it (10000)";
+            --drain-ms N                    wait for the readers after it (10000)
+peer share  --folder PATH --until PATH      many streams to export in one process, until this file exists
+            --streams N                     number of streams (64)
+            --readers N                     publish a second frame when each has N readers
+peer fork   --folder PATH --until PATH      one stream of two, and the other one in a forked child
+peer gather --folder PATH --streams N       these streams to read in one thread";
 
 /// Options of a command line: `--name value`, in any order.
 pub struct Options(HashMap<String, String>);

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `peer share`, `peer gather` and `peer fork`: many streams in one process, or in a process and its
+//! child.
+
+use crate::{Result, child, options::Options, print};
+use frameshare::{
+    Endpoint, Format, Interrupt,
+    exporter::{self, Exporter, Frame, Purpose},
+    fence::Written,
+    reader::{self, Item, Reader, ReaderSet},
+};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use serde_json::json;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+/// Size in bytes of each frame.
+const SIZE: u64 = 1000;
+
+/// Returns the endpoints of the streams `cam0`, `cam1` and so on in a folder.
+fn endpoints(options: &Options) -> Result<Vec<Endpoint>> {
+    let folder: PathBuf = options.get("folder")?.ok_or("--folder is missing")?;
+    let streams = 0..options.or("streams", 64_u32)?;
+    let endpoint = |stream| Ok(Endpoint::at(folder.join(format!("cam{stream}.sock")))?);
+    streams.map(endpoint).collect()
+}
+
+fn publish(exporter: &Exporter, interrupt: &Interrupt) -> Result<()> {
+    let slot = exporter.acquire(SIZE, Purpose::Copy)?;
+    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), interrupt)?;
+    Ok(())
+}
+
+/// Exports many streams from one thread. Each gets one frame, and another one whenever it has got
+/// `--readers` readers.
+pub fn share(options: &Options) -> Result<ExitCode> {
+    let readers = options.or("readers", 0_usize)?;
+    let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
+    let interrupt = Interrupt::new()?;
+    let mut exporters = Vec::new();
+    for endpoint in endpoints(options)? {
+        let exporter = Exporter::bind(&endpoint, exporter::Config::default(), drop)?;
+        exporter.set_format(Format { caps: "application/x-frameshare-test".into(), video: None });
+        publish(&exporter, &interrupt)?;
+        exporters.push(exporter);
+    }
+    print(&json!({ "event": "open" }))?;
+    if readers > 0 {
+        for exporter in &exporters {
+            while exporter.reader_count() < readers {
+                thread::sleep(Duration::from_millis(1));
+            }
+            publish(exporter, &interrupt)?;
+        }
+        print(&json!({ "event": "published" }))?;
+    }
+    wait_for(&until);
+    drop(exporters);
+    print(&json!({ "event": "closed" }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_for(file: &Path) {
+    while !file.exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Exports a stream, and another one in a forked child, until a file exists.
+pub fn fork(options: &Options) -> Result<ExitCode> {
+    let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
+    let endpoints = endpoints(options)?;
+    let [first, second] = &endpoints[..] else { return Err("--streams must be 2".into()) };
+    let exporter = Exporter::bind(first, exporter::Config::default(), drop)?;
+    let child = child::start(|| {
+        let exporter = Exporter::bind(second, exporter::Config::default(), drop);
+        let opened = exporter.is_ok() && print(&json!({ "event": "open" })).is_ok();
+        wait_for(&until);
+        drop(exporter);
+        opened
+    })?;
+    wait_for(&until);
+    drop(exporter);
+    let status = waitpid(Pid::from_raw(child), WaitOptions::empty())?;
+    let is_well = status.is_some_and(|(_, status)| status.exit_status() == Some(0));
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads many streams in one thread until it is killed.
+pub fn gather(options: &Options) -> Result<ExitCode> {
+    let interrupt = Interrupt::new()?;
+    let mut set = ReaderSet::default();
+    let mut waiting = BTreeSet::new();
+    for endpoint in endpoints(options)? {
+        let config = reader::Config::default().max_held(1);
+        waiting.insert(set.add(Reader::connect(&endpoint, config, &interrupt)?));
+    }
+    print(&json!({ "event": "connected" }))?;
+    while let Some((key, item)) = set.next(None, &interrupt)? {
+        if matches!(item?, Item::Frame(_)) && waiting.remove(&key) && waiting.is_empty() {
+            print(&json!({ "event": "complete" }))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Threads and descriptors of processes with many streams.
+
+use frameshare::{Endpoint, observer::Observer};
+use frameshare_tests::{
+    census::{descriptors, threads},
+    process::{Process, TestRun, wait_until},
+};
+use std::{fs, time::Duration};
+
+const STREAMS: usize = 64;
+const READERS: usize = 3;
+/// Descriptors of a process besides those of its streams and readers: standard input and output,
+/// the waits of its threads, the service threads' set of descriptors.
+const OF_PROCESS: usize = 12;
+/// Descriptors of an exporter with one slot: listening socket, lock file, folder, metadata, slot.
+const OF_EXPORTER: usize = 5;
+/// Descriptors of an exporter for each reader: control socket, wake-up socket, process.
+const OF_READER: usize = 3;
+/// Threads of a process: the main thread, the service thread, one more after a turn that may block,
+/// and one that the census always counts.
+const THREADS: usize = 4;
+
+fn options(run: &TestRun, streams: usize) -> String {
+    run.socket("any");
+    format!("--folder {} --streams {streams}", run.path("frameshare").display())
+}
+
+fn open_files(process: &Process) -> usize {
+    descriptors(process.pid()).expect("the process exists")
+}
+
+fn assert_at_most(most: usize, what: &str, count: impl Fn() -> usize) {
+    wait_until(&format!("at most {most} {what}"), || count() <= most);
+    println!("{what}: {}", count());
+}
+
+#[test]
+fn streams_of_one_process_share_threads_and_fit_1024_files() {
+    let run = TestRun::new();
+    let until = run.path("until");
+    let share = format!("share {} --readers {READERS} --until {}", options(&run, STREAMS), until.display());
+    let mut exporter = run.peer_by("prlimit --nofile=1024:", &share);
+    exporter.wait_for("open");
+    let running = || threads(exporter.pid()).expect("the process exists");
+    assert_at_most(OF_PROCESS + STREAMS * OF_EXPORTER, "files without readers", || open_files(&exporter));
+    assert_at_most(THREADS, "threads without readers", running);
+
+    let gather = format!("gather {}", options(&run, STREAMS));
+    let mut readers = Vec::from_iter((0..READERS).map(|_| run.peer(&gather)));
+    readers.iter_mut().for_each(|reader| drop(reader.wait_for("complete")));
+    let most = OF_PROCESS + STREAMS * (OF_EXPORTER + READERS * OF_READER);
+    assert_at_most(most, "files with readers", || open_files(&exporter));
+    assert_at_most(THREADS, "threads with readers", || threads(exporter.pid()).expect("the process exists"));
+    for reader in &readers {
+        assert_at_most(2, "threads of a reader", || threads(reader.pid()).expect("the process exists"));
+        println!("files of a reader: {}", open_files(reader));
+    }
+    fs::write(until, "").expect("the folder is writable");
+    exporter.wait_for("closed");
+}
+
+/// The child has none of its parent's threads, and the parent goes on.
+#[test]
+fn forked_child_serves_streams_of_its_own() {
+    let run = TestRun::new();
+    let until = run.path("until");
+    let mut exporter = run.peer(&format!("fork {} --until {}", options(&run, 2), until.display()));
+    exporter.wait_for("open");
+    let pids = [0, 1].map(|stream| {
+        let endpoint = Endpoint::at(run.socket(&format!("cam{stream}"))).unwrap();
+        let mut observer = Observer::connect(&endpoint, Duration::from_secs(60)).unwrap();
+        observer.snapshot().unwrap().exporter.pid
+    });
+    assert_eq!(pids[0], exporter.pid());
+    assert_ne!(pids[1], exporter.pid());
+    fs::write(until, "").expect("the folder is writable");
+    exporter.expect_success();
+}
