@@ -46,8 +46,7 @@ impl<K: Copy + Ord> Interests<K> {
         Self { task, next: 0, registered: BTreeMap::new(), wanted: Vec::new() }
     }
 
-    /// Waits for an event of a descriptor from the end of this turn on. What is not asked for in a
-    /// turn is not waited for after it.
+    /// Waits for an event of a descriptor from the end of this turn to the next turn.
     pub fn want(&mut self, key: K, fd: SharedFd, interest: Interest) {
         self.wanted.push((key, fd, interest));
     }

@@ -156,7 +156,7 @@ impl Schedule {
         }
     }
 
-    /// Time of the next turn, as far as it is known: now if one is due.
+    /// Time of the next turn unless an event comes before: now if one is due.
     pub fn next_turn(&self) -> Timeout {
         if !self.queue.is_empty() {
             return Timeout::At(Instant::now());

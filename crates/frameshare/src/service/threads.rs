@@ -269,7 +269,7 @@ impl Threads {
                 log::error!("a turn of the thread {} panicked: its stream is not served any more", self.name)
             }
         }
-        // What a task owns may be foreign, or take long to free.
+        // A task may own foreign data, and memory that takes long to free.
         before_blocking();
         self.change(|schedule| schedule.remove(id));
         let ended = AssertUnwindSafe(|| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `peer share`, `peer gather` and `peer fork`: many streams in one process, or in a process and its
-//! child.
+//! `peer share`, `peer gather` and `peer fork`: many streams in one process, or in a process and
+//! its child.
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{

@@ -2,8 +2,9 @@
 
 //! Observers: connections that get snapshots of the stream and take no part in it.
 //!
-//! Only the service thread serves them, without the baton where that may take long. An observer gets a snapshot when it has received the one
-//! before, so nothing queues up for it; all that are due in one turn get the same snapshot.
+//! Only the service thread serves them, without the baton where that may take long. An observer
+//! gets a snapshot when it has received the one before, so nothing queues up for it; all that are
+//! due in one turn get the same snapshot.
 
 use super::crowd;
 use crate::{
