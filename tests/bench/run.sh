@@ -13,6 +13,7 @@ cargo build --release --locked --package frameshare-bench
 if [ $# = 0 ]; then
   "$target/release/frameshare-bench" --slow-readers 3
   "$target/release/frameshare-bench" --observers 3
+  "$target/release/frameshare-bench" --many 3
 fi
 bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 

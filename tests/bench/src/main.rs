@@ -18,6 +18,7 @@ mod case;
 mod decoded;
 mod export;
 mod kernel;
+mod many;
 mod observed;
 mod options;
 mod outcome;
@@ -57,6 +58,8 @@ fn main() {
         (Some("--observers"), rounds) => {
             observed::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
+        (Some("gather"), Some(plan)) => exit(gather(&plan)),
+        (Some("--many"), rounds) => many::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5)),
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
             Ok(())
@@ -96,6 +99,12 @@ fn read_slowly(plan: &str) -> Result<()> {
 fn observe(socket: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     observed::observe(socket)
+}
+
+/// Runs the readers of [`many`] in a process that this program started.
+fn gather(plan: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    many::gather(plan)
 }
 
 /// Sends one line to the parent.
