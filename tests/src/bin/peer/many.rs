@@ -10,6 +10,7 @@ use frameshare::{
     fence::Written,
     reader::{self, Item, Reader, ReaderSet},
 };
+use frameshare_tests::census::descriptors;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use serde_json::json;
 use std::{
@@ -43,6 +44,7 @@ pub fn share(options: &Options) -> Result<ExitCode> {
     let readers = options.or("readers", 0_usize)?;
     let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
     let interrupt = Interrupt::new()?;
+    let files = descriptors(std::process::id())?;
     let mut exporters = Vec::new();
     for endpoint in endpoints(options)? {
         let exporter = Exporter::bind(&endpoint, exporter::Config::default(), drop)?;
@@ -50,7 +52,7 @@ pub fn share(options: &Options) -> Result<ExitCode> {
         publish(&exporter, &interrupt)?;
         exporters.push(exporter);
     }
-    print(&json!({ "event": "open" }))?;
+    print(&json!({ "event": "open", "files_before": files }))?;
     if readers > 0 {
         for exporter in &exporters {
             while exporter.reader_count() < readers {
