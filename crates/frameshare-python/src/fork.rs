@@ -5,9 +5,9 @@
 //! Parent and child share the pages of a connection and its sockets. A child that dropped a frame
 //! would end the parent's lease, and one that dropped a stream would close the parent's.
 
-use crate::error::Error;
+use crate::{error::Error, process};
 use pyo3::{PyErr, PyResult};
-use std::{mem, ops::Deref, process, sync::Arc};
+use std::{fmt::Display, mem, ops::Deref, sync::Arc};
 
 /// The process that made an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ impl Process {
     ///
     /// # Errors
     /// `Error` in a child.
-    pub fn check(self, object: &str) -> PyResult<()> {
-        if self.is_current() { Ok(()) } else { Err(self.refusal(object)) }
+    pub fn check(self, object: impl Display) -> PyResult<()> {
+        if self.is_current() { Ok(()) } else { Err(self.refusal(&object)) }
     }
 
-    fn refusal(self, object: &str) -> PyErr {
+    fn refusal(self, object: &dyn Display) -> PyErr {
         Error::new_err(format!(
             "{object} belongs to process {}, and this is its forked child {}: open the stream again in the child \
              (copy.copy of a Stream does)",

@@ -19,6 +19,7 @@ use crate::{
     },
     fork::OfProcess,
     layout::ArrayLayout,
+    layouts::{Layouts, PlaneArray},
     lease::{Holder, Lease},
     memory::Memory,
     plane::Plane,
@@ -27,7 +28,7 @@ use crate::{
 use frameshare::{
     cuda::Context,
     monotonic_ns, reader,
-    video::{self, PlaneLayout, VideoError, VideoFormat},
+    video::{self, VideoFormat},
 };
 use pyo3::{
     exceptions::{PyBufferError, PyIndexError, PyTypeError},
@@ -64,19 +65,19 @@ struct Info {
     device: Option<usize>,
     metadata: Vec<u8>,
     tags: Arc<Tags>,
-    format: Result<VideoFormat, VideoError>,
-    planes: Result<Vec<PlaneLayout>, VideoError>,
+    layouts: Arc<Layouts>,
 }
 
 impl Frame {
-    /// A frame, the context of its stream, and the tags that apply to it.
-    pub fn new(mut frame: reader::Frame, gpu: Option<Arc<Context>>, tags: Arc<Tags>) -> Self {
+    /// A frame, the context of its stream, the tags that apply to it, and its layout.
+    pub fn new(
+        mut frame: reader::Frame,
+        gpu: Option<Arc<Context>>,
+        tags: Arc<Tags>,
+        layouts: Arc<Layouts>,
+    ) -> Self {
         let descriptor = frame.descriptor();
         let device = gpu.as_ref().filter(|_| frame.is_on_gpu()).map(|gpu| gpu.device().ordinal());
-        let planes = frame.format().and_then(|format| {
-            let count = format.pixels.plane_count();
-            (0..count).map(|index| frame.plane(index).map(|plane| plane.layout().clone())).collect()
-        });
         let info = Info {
             sequence: descriptor.sequence.0,
             session: frame.session(),
@@ -86,8 +87,7 @@ impl Frame {
             lost_before: frame.lost_before(),
             device,
             tags,
-            format: frame.format().cloned(),
-            planes,
+            layouts,
             metadata: frame.take_metadata(),
         };
         let sequence = info.sequence;
@@ -109,24 +109,16 @@ impl Frame {
     }
 
     fn video(&self) -> PyResult<&VideoFormat> {
-        self.info.format.as_ref().or_raise()
+        self.info.layouts.format().or_raise()
     }
 
-    fn layouts(&self) -> PyResult<&[PlaneLayout]> {
-        self.info.planes.as_deref().or_raise()
-    }
-
-    fn plane_of(&self, index: usize, place: &PlaneLayout) -> PyResult<Plane> {
-        let array = ArrayLayout::of(self.video()?.pixels, place);
-        Ok(Plane::new(Arc::clone(&self.holder), index, place.clone(), array))
+    fn plane_of(&self, index: usize, plane: &Arc<PlaneArray>) -> Plane {
+        Plane::new(Arc::clone(&self.holder), index, Arc::clone(plane))
     }
 
     /// The whole frame as an array.
-    fn array(&self) -> PyResult<(Arc<Lease>, ArrayLayout)> {
-        let lease = self.holder.lease()?;
-        let pixels = self.video()?.pixels;
-        let planes = self.layouts()?.iter().map(|plane| ArrayLayout::of(pixels, plane));
-        Ok((lease, ArrayLayout::whole(&planes.collect::<Vec<_>>())?))
+    fn array(&self) -> PyResult<(Arc<Lease>, &ArrayLayout)> {
+        Ok((self.holder.lease()?, self.info.layouts.whole()?))
     }
 }
 
@@ -221,20 +213,20 @@ impl Frame {
     #[getter]
     fn planes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.holder.lease()?;
-        let planes = self.layouts()?.iter().enumerate();
-        let planes = planes.map(|(index, place)| Py::new(py, self.plane_of(index, place)?));
+        let planes = self.info.layouts.planes()?.iter().enumerate();
+        let planes = planes.map(|(index, plane)| Py::new(py, self.plane_of(index, plane)));
         PyTuple::new(py, planes.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Returns a plane, counted from 0.
     fn plane(&self, index: i64) -> PyResult<Plane> {
         self.holder.lease()?;
-        let planes = self.layouts()?;
+        let planes = self.info.layouts.planes()?;
         let found = usize::try_from(index).ok().and_then(|index| Some((index, planes.get(index)?)));
-        let (index, place) = found.ok_or_else(|| {
+        let (index, plane) = found.ok_or_else(|| {
             PyIndexError::new_err(format!("no plane {index}: the frame has {}", planes.len()))
         })?;
-        self.plane_of(index, place)
+        Ok(self.plane_of(index, plane))
     }
 
     /// Names a stream on which the frame's memory is used: its release follows the work that is
@@ -278,21 +270,21 @@ impl Frame {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (lease, array) = self.array()?;
-        dlpack::export(py, &lease, &array, &dlpack::Request { stream, max_version, dl_device, copy })
+        dlpack::export(py, &lease, array, &dlpack::Request { stream, max_version, dl_device, copy })
     }
 
     /// The array in host memory.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (lease, array) = self.array()?;
-        interface::host(py, &lease, &array, &self.kept)
+        interface::host(py, &lease, array, &self.kept)
     }
 
     /// The array in GPU memory, version 3.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (lease, array) = self.array()?;
-        interface::gpu(py, &lease, &array, &self.kept)
+        interface::gpu(py, &lease, array, &self.kept)
     }
 
     /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.
@@ -309,7 +301,7 @@ impl Frame {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let (lease, array) = slf.get().array()?;
         // SAFETY: Python's contract: `view` is to be filled.
-        unsafe { buffer::fill(slf.as_any(), &lease, &array, view, flags) }
+        unsafe { buffer::fill(slf.as_any(), &lease, array, view, flags) }
     }
 
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
@@ -341,7 +333,8 @@ impl Frame {
     ///
     /// Raises `BufferError` if arrays or tensors of its memory still exist.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.holder.release())
+        // The driver may block. For host memory, Python's threads need not wait for each other.
+        if self.info.device.is_some() { py.detach(|| self.holder.release()) } else { self.holder.release() }
     }
 
     /// Whether the frame was released.
@@ -377,7 +370,7 @@ impl Frame {
     }
 
     fn __repr__(&self) -> String {
-        let format = match &self.info.format {
+        let format = match self.info.layouts.format() {
             Ok(format) => format!("{} {}x{}", format.pixels, format.width, format.height),
             Err(_) => "no raw video".into(),
         };

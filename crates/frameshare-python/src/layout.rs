@@ -64,7 +64,10 @@ impl Element {
 const BIT_PACKED: [&str; 8] =
     ["v210", "UYVP", "IYU1", "GRAY10_LE32", "NV12_10LE32", "NV16_10LE32", "NV12_10LE40", "NV12_10LE40_4L4"];
 
-/// A plane as an array.
+/// Rows, columns and components.
+pub const MAX_DIMENSIONS: usize = 3;
+
+/// A plane as an array, of up to [`MAX_DIMENSIONS`] dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayLayout {
     /// Bytes from the start of the frame to the first element.
@@ -107,21 +110,20 @@ impl ArrayLayout {
     /// their rows are equally long, as those of NV12, or as rows of the first one, as I420's.
     ///
     /// # Errors
-    /// `BufferError` if the planes do not touch.
-    pub fn whole(planes: &[Self]) -> PyResult<Self> {
-        let refused = |text: String| Err(PyBufferError::new_err(text));
-        let [first, rest @ ..] = planes else { return refused("the frame has no planes".into()) };
+    /// The reason, if the planes do not touch.
+    pub fn whole(planes: &[&Self]) -> Result<Self, String> {
+        let [first, rest @ ..] = planes else { return Err("the frame has no planes".into()) };
         if rest.is_empty() {
-            return Ok(first.clone());
+            return Ok((*first).clone());
         }
         let (stride, row, element) = (first.strides[0], first.row_bytes(), first.element);
         if rest.iter().any(|plane| plane.element != element) {
-            return refused("the planes have different types: use frame.plane(i)".into());
+            return Err("the planes have different types: use frame.plane(i)".into());
         }
         let mut end = first.end();
         for (index, plane) in rest.iter().enumerate() {
             if end != Some(plane.offset as i64) {
-                return refused(format!(
+                return Err(format!(
                     "plane {} begins at byte {}, not behind the plane before it: use frame.plane(i)",
                     index + 1,
                     plane.offset
@@ -137,7 +139,7 @@ impl ArrayLayout {
             (true, _) => planes.iter().map(|plane| plane.shape[0]).sum(),
             (false, true) => total / row,
             (false, false) => {
-                return refused("the planes have rows of different lengths: use frame.plane(i)".into());
+                return Err("the planes have rows of different lengths: use frame.plane(i)".into());
             }
         };
         let (shape, strides) = (vec![rows, row / size], vec![stride, size]);

@@ -124,7 +124,7 @@ impl Holder {
     }
 
     fn check_process(&self) -> PyResult<()> {
-        self.process.check(&format!("frame {}", self.sequence))
+        self.process.check(format_args!("frame {}", self.sequence))
     }
 
     /// Returns the lease.

@@ -20,13 +20,13 @@
 //! - `wait`: waits that answer signals
 //! - `memory`: memory of frames, leased or copied
 //! - `lease`: held frames, and the views of their memory
-//! - `layout`: shapes of planes as arrays
+//! - `layout`, `layouts`: shapes of planes as arrays, kept from frame to frame
 //! - `plane`, `frame`: their classes
 //! - `stream`: opening and reading
 //! - `many`: several streams in one thread
 //! - `events`: events between frames, and tags
 //! - `discovery`, `stats`: streams of this machine, and their statistics
-//! - `fork`: objects in a forked child
+//! - `fork`, `process`: objects in a forked child, and its number
 //! - `logging`: records of the engine for Python's `logging`
 //! - `export`: the protocols by which memory goes out
 //! - `publish`: exporters, and slots that are written in place
@@ -40,12 +40,14 @@ mod export;
 mod fork;
 mod frame;
 mod layout;
+mod layouts;
 mod lease;
 mod logging;
 mod many;
 mod memory;
 mod name;
 mod plane;
+mod process;
 mod publish;
 mod stats;
 mod stream;
@@ -55,6 +57,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    process::start();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<frame::Frame>()?;

@@ -7,11 +7,11 @@
 //! thread of it. At the interpreter's end [`finish`] waits for that thread, since a thread must not
 //! call Python later.
 
+use crate::process;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::{prelude::*, types::PyAnyMethods};
 use std::{
     collections::VecDeque,
-    process,
     sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     thread,
 };

@@ -7,6 +7,7 @@ use crate::{
     events::Tags,
     fork::{OfProcess, Process},
     frame::Frame,
+    layouts::Layouts,
     stats::Stats,
     stream::Options,
     wait::Deadline,
@@ -47,11 +48,12 @@ struct Camera {
     key: ReaderKey,
     gpu: Option<Arc<Context>>,
     tags: Arc<Tags>,
+    layouts: Option<Arc<Layouts>>,
 }
 
 /// The next item of any camera, by its number.
 enum Next {
-    Frame(usize, Box<reader::Frame>, Option<Arc<Context>>, Arc<Tags>),
+    Frame(usize, Frame),
     Ended(usize),
     Failed(usize, Box<reader::ReadError>),
     Nothing,
@@ -78,8 +80,9 @@ impl Cameras {
             Tags::apply(&mut camera.tags, &item);
             match item {
                 Item::Frame(frame) => {
+                    let layouts = Layouts::of(&frame, &mut camera.layouts);
                     let (gpu, tags) = (camera.gpu.clone(), Arc::clone(&camera.tags));
-                    return Ok(Next::Frame(index, Box::new(frame), gpu, tags));
+                    return Ok(Next::Frame(index, Frame::new(frame, gpu, tags, layouts)));
                 }
                 Item::EndOfStream => return Ok(Next::Ended(index)),
                 Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
@@ -134,7 +137,7 @@ impl ReaderSet {
         let reader = Reader::start(&endpoint, config).or_raise()?;
         self.with(py, |cameras| {
             let key = cameras.set.add(reader);
-            cameras.cameras.push(Camera { key, gpu, tags: Arc::default() });
+            cameras.cameras.push(Camera { key, gpu, tags: Arc::default(), layouts: None });
             cameras.cameras.len() - 1
         })
     }
@@ -151,9 +154,7 @@ impl ReaderSet {
         loop {
             let next = self.with(py, |cameras| cameras.next(deadline, &self.interrupt))?.or_raise()?;
             return match next {
-                Next::Frame(index, frame, gpu, tags) => {
-                    Ok(Some((index, Frame::new(*frame, gpu, tags).into_bound_py_any(py)?)))
-                }
+                Next::Frame(index, frame) => Ok(Some((index, frame.into_bound_py_any(py)?))),
                 Next::Ended(index) => Ok(Some((index, py.None().into_bound(py)))),
                 Next::Failed(index, error) => {
                     Ok(Some((index, error.to_exception().into_value(py).into_bound_py_any(py)?)))

@@ -13,9 +13,9 @@ use crate::{
         interface::{self, Kept},
     },
     layout::ArrayLayout,
+    layouts::PlaneArray,
     lease::{Holder, Lease},
 };
-use frameshare::video::PlaneLayout;
 use pyo3::{
     exceptions::PyTypeError,
     ffi,
@@ -30,19 +30,18 @@ use std::{ffi::c_int, sync::Arc};
 pub struct Plane {
     holder: Arc<Holder>,
     index: usize,
-    place: PlaneLayout,
-    array: ArrayLayout,
+    plane: Arc<PlaneArray>,
     kept: Kept,
 }
 
 impl Plane {
     /// A plane of a held frame.
-    pub fn new(holder: Arc<Holder>, index: usize, place: PlaneLayout, array: ArrayLayout) -> Self {
-        Self { holder, index, place, array, kept: Kept::default() }
+    pub fn new(holder: Arc<Holder>, index: usize, plane: Arc<PlaneArray>) -> Self {
+        Self { holder, index, plane, kept: Kept::default() }
     }
 
     fn array(&self) -> PyResult<(Arc<Lease>, &ArrayLayout)> {
-        Ok((self.holder.lease()?, &self.array))
+        Ok((self.holder.lease()?, &self.plane.array))
     }
 }
 
@@ -51,44 +50,44 @@ impl Plane {
     /// Columns of pixels.
     #[getter]
     fn width(&self) -> u32 {
-        self.place.width
+        self.plane.place.width
     }
 
     /// Rows of pixels.
     #[getter]
     fn height(&self) -> u32 {
-        self.place.height
+        self.plane.place.height
     }
 
     /// Bytes from one row to the next; negative for bottom-up images.
     #[getter]
     fn stride(&self) -> isize {
-        self.place.stride
+        self.plane.place.stride
     }
 
     /// Number of components of each pixel of the plane.
     #[getter]
     fn components(&self) -> i64 {
-        self.array.components()
+        self.plane.array.components()
     }
 
     /// Name of the elements' type, as in NumPy: "uint8". Not `dtype`, which libraries take for an
     /// object of NumPy's.
     #[getter]
     fn element(&self) -> &'static str {
-        self.array.element.name()
+        self.plane.array.element.name()
     }
 
     /// Rows, columns, and components if there are several.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.array.shape)
+        PyTuple::new(py, &self.plane.array.shape)
     }
 
     /// Distances in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.array.element_strides()?)
+        PyTuple::new(py, self.plane.array.element_strides()?)
     }
 
     /// The kind and the number of the device, as DLPack has them: (1, 0) is the host, (2, n) GPU n.
@@ -155,7 +154,7 @@ impl Plane {
     }
 
     fn __repr__(&self) -> String {
-        let Self { index, array, .. } = self;
+        let (index, array) = (self.index, &self.plane.array);
         format!(
             "<frameshare.Plane {index} of frame {}: {:?} {}>",
             self.holder.sequence(),

@@ -15,6 +15,7 @@ use crate::{
     events::{Notice, Tags},
     fork::{OfProcess, Process},
     frame::Frame,
+    layouts::Layouts,
     lease::Lease,
     name,
     stats::Stats,
@@ -69,11 +70,12 @@ pub struct Stream {
     out: Mutex<Vec<(u64, Weak<Lease>)>>,
 }
 
-/// A reader, and what it has read of other items than frames.
+/// A reader, and what applies to its next frame.
 #[derive(Debug)]
 struct Reading {
     reader: Reader,
     tags: Arc<Tags>,
+    layouts: Option<Arc<Layouts>>,
 }
 
 /// Opens a stream by its name or path, and waits up to `timeout` seconds for its exporter.
@@ -122,7 +124,7 @@ pub fn open(
         name,
         options: options.to_dict(py)?.unbind(),
         process: Process::current(),
-        reading: Mutex::new(Some(OfProcess::new(Reading { reader, tags: Arc::default() }))),
+        reading: Mutex::new(Some(OfProcess::new(Reading { reader, tags: Arc::default(), layouts: None }))),
         readiness,
         turn: Turn::default(),
         gpu,
@@ -234,7 +236,7 @@ fn readiness(reader: &Reader, interrupt: &Interrupt) -> io::Result<OwnedFd> {
 
 /// The result of a slice of a wait.
 enum Slice {
-    Frame(Box<reader::Frame>, Arc<Tags>),
+    Frame(Frame),
     /// Also the end.
     Notice(Notice),
     /// No frame came, and none can come while this number of frames, all that this process may
@@ -250,7 +252,7 @@ impl Stream {
     }
 
     fn check_process(&self) -> PyResult<()> {
-        self.process.check(&format!("stream {}", self.name))
+        self.process.check(format_args!("stream {}", self.name))
     }
 
     fn closed_error(&self) -> PyErr {
@@ -265,7 +267,7 @@ impl Stream {
         let patience = if time.is_zero() { SLICE } else { time };
         let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { full: None }) };
         let mut reading = self.lock();
-        let Reading { reader, tags } = reading.as_mut().and_then(OfProcess::get_mut).ok_or(None)?;
+        let Reading { reader, tags, layouts } = reading.as_mut().and_then(OfProcess::get_mut).ok_or(None)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // A wait, even of no time, does not prepare the descriptor for event loops.
@@ -286,7 +288,8 @@ impl Stream {
             let notice = match item {
                 Item::Frame(frame) => {
                     self.has_ended.store(false, Ordering::SeqCst);
-                    return Ok(Slice::Frame(Box::new(frame), Arc::clone(tags)));
+                    let layouts = Layouts::of(&frame, layouts);
+                    return Ok(Slice::Frame(self.frame(frame, Arc::clone(tags), layouts)));
                 }
                 Item::EndOfStream => {
                     self.has_ended.store(true, Ordering::SeqCst);
@@ -316,8 +319,8 @@ impl Stream {
         }
     }
 
-    fn frame(&self, frame: reader::Frame, tags: Arc<Tags>) -> Frame {
-        let frame = Frame::new(frame, self.gpu.clone(), tags);
+    fn frame(&self, frame: reader::Frame, tags: Arc<Tags>, layouts: Arc<Layouts>) -> Frame {
+        let frame = Frame::new(frame, self.gpu.clone(), tags, layouts);
         let mut out = self.out();
         out.retain(|(_, lease)| lease.strong_count() > 0);
         out.push((frame.number(), frame.watch()));
@@ -355,7 +358,7 @@ impl Stream {
 
     fn wait_for_frame(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         match self.wait(py, timeout, false)? {
-            Slice::Frame(frame, tags) => Ok(Some(self.frame(*frame, tags))),
+            Slice::Frame(frame) => Ok(Some(frame)),
             Slice::Notice(_) | Slice::Nothing { .. } => Ok(None),
         }
     }
@@ -440,7 +443,7 @@ impl Stream {
     #[pyo3(signature = (timeout = None))]
     fn next_item<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         match self.wait(py, timeout, true)? {
-            Slice::Frame(frame, tags) => self.frame(*frame, tags).into_bound_py_any(py),
+            Slice::Frame(frame) => frame.into_bound_py_any(py),
             Slice::Notice(notice) => notice.to_object(py),
             Slice::Nothing { .. } => Ok(py.None().into_bound(py)),
         }
@@ -475,7 +478,7 @@ impl Stream {
     fn _poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.check_process()?;
         match py.detach(|| self.slice(Duration::ZERO, false)).map_err(|error| self.failed(error))? {
-            Slice::Frame(frame, tags) => self.frame(*frame, tags).into_bound_py_any(py),
+            Slice::Frame(frame) => frame.into_bound_py_any(py),
             Slice::Notice(_) => true.into_bound_py_any(py),
             Slice::Nothing { .. } => false.into_bound_py_any(py),
         }

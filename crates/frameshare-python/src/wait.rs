@@ -5,7 +5,7 @@
 use pyo3::{exceptions::PyValueError, prelude::*};
 use std::{
     mem,
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -65,18 +65,33 @@ pub fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 /// handle signals, too.
 #[derive(Debug, Default)]
 pub struct Turn {
-    is_taken: Mutex<bool>,
+    state: Mutex<TurnState>,
     free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct TurnState {
+    is_taken: bool,
+    /// Number of threads that wait. Without one, the end of a turn makes no system call.
+    waiting: usize,
 }
 
 impl Turn {
     /// Takes the turn; `None` if it is not free in time.
     pub fn take(&self, time: Duration) -> Option<Taken<'_>> {
-        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.free.wait_timeout_while(is_taken, time, |is_taken| *is_taken);
-        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if state.is_taken {
+            state.waiting += 1;
+            let waited = self.free.wait_timeout_while(state, time, |state| state.is_taken);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
         // Not `then_some`: a `Taken` that is dropped here would lock again.
-        (!mem::replace(&mut *is_taken, true)).then(|| Taken(self))
+        (!mem::replace(&mut state.is_taken, true)).then(|| Taken(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,7 +102,12 @@ pub struct Taken<'a>(&'a Turn);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.free.notify_one();
+        let mut state = self.0.lock();
+        state.is_taken = false;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.0.free.notify_one();
+        }
     }
 }

@@ -3,9 +3,12 @@
 """Forked children, pickling, and workers of multiprocessing."""
 
 import copy
+import ctypes
 import multiprocessing
 import os
 import pickle
+import platform
+import signal
 import traceback
 from collections.abc import Callable
 
@@ -153,3 +156,20 @@ def test_workers_of_multiprocessing_read_the_stream(method: str, publish: Publis
     context = multiprocessing.get_context(method)
     with frameshare.open("cam0") as stream, context.Pool(2) as workers:
         assert workers.map(read_in_worker, [stream] * 2) == [64, 64]
+
+
+def test_child_of_a_raw_system_call_is_found() -> None:
+    """No handler of fork(3) runs for it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    numbers = {"x86_64": (57,), "aarch64": (220, signal.SIGCHLD, 0, 0, 0, 0)}
+    exporter = frameshare.create("cam0", format="GRAY8", width=16, height=16)
+    call = numbers[platform.machine()]
+    child = libc.syscall(*call)
+    if child == 0:
+        try:
+            exporter.publish(bytes(256))
+        except frameshare.Error as error:
+            os._exit(0 if "forked child" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exporter.publish(bytes(256)) == 1

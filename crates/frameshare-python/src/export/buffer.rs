@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    layout::{ArrayLayout, Element},
+    layout::{ArrayLayout, Element, MAX_DIMENSIONS},
     lease::{Lease, View},
 };
 use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
@@ -21,8 +21,8 @@ use std::{
 
 /// The arrays of a filled struct and the owner of its memory, until it is released.
 struct Exported {
-    shape: Vec<ffi::Py_ssize_t>,
-    strides: Vec<ffi::Py_ssize_t>,
+    shape: [ffi::Py_ssize_t; MAX_DIMENSIONS],
+    strides: [ffi::Py_ssize_t; MAX_DIMENSIONS],
     _owner: Box<dyn Send>,
 }
 
@@ -92,10 +92,12 @@ pub unsafe fn fill_with(
         return refused("the rows of the plane have padding: the consumer has to take strides");
     }
     let size = array.element.size();
-    let shape: Vec<_> = array.shape.iter().map(|length| *length as ffi::Py_ssize_t).collect();
-    let strides = array.strides.iter().map(|stride| *stride as ffi::Py_ssize_t).collect();
+    let dimensions = array.shape.len();
+    let (mut shape, mut strides) = ([1; MAX_DIMENSIONS], [0; MAX_DIMENSIONS]);
+    for (to, from) in [(&mut shape, &array.shape), (&mut strides, &array.strides)] {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = *from as ffi::Py_ssize_t);
+    }
     let count: ffi::Py_ssize_t = shape.iter().product();
-    let dimensions = shape.len();
     let exported = Box::into_raw(Box::new(Exported { shape, strides, _owner: Box::new(owner) }));
     // SAFETY: `view` is to be filled; the arrays live as long as `exported`, which `release` frees.
     unsafe {

@@ -88,9 +88,9 @@ pub fn export<'py>(
         return Err(PyValueError::new_err("stream is given for an array on the host: pass None"));
     }
     // Refused before anything is queued.
-    let strides = array.element_strides()?;
+    array.element_strides()?;
     // PyTorch 1.13 ends the process when it gets negative strides, which the exporter chooses.
-    if !is_copy && strides.iter().any(|stride| *stride < 0) {
+    if !is_copy && array.strides.iter().any(|stride| *stride < 0) {
         return Err(PyBufferError::new_err(
             "the plane has its last row first, and many libraries take no negative strides: use numpy.asarray, \
              a copy by __dlpack__(copy=True), or frame.rgb(like=\"numpy\")",
@@ -100,40 +100,40 @@ pub fn export<'py>(
         Some(gpu) => Consumer::of_dlpack(request.stream, lease, gpu),
         None => Ok(Consumer::Unordered),
     };
-    let shown = if is_copy {
+    if is_copy {
         let rows = Rows::of(array);
         let (memory, gpu) = match lease.gpu().filter(|_| wanted == own) {
             Some(gpu) => (Memory::Gpu(copy::to_gpu(py, lease, rows, &consumer()?)?), Some(gpu.clone())),
             None => (Memory::Host(copy::to_host(py, lease, rows)?), None),
         };
         let copy = Arc::new(Lease::new(memory, gpu));
-        Shown::of(py, &copy, array.packed(), None, DlpackFlags::IS_COPIED)?
-    } else {
-        let flags = match lease.memory() {
-            Memory::Leased(_) => DlpackFlags::READ_ONLY,
-            Memory::Host(_) | Memory::Gpu(_) => DlpackFlags::empty(),
-        };
-        Shown::of(py, lease, array.clone(), Some(consumer()?), flags)?
+        let packed = array.packed();
+        let shown = Shown::of(py, &copy, &packed, None, DlpackFlags::IS_COPIED)?;
+        return shown.capsule(py, request.max_version);
+    }
+    let flags = match lease.memory() {
+        Memory::Leased(_) => DlpackFlags::READ_ONLY,
+        Memory::Host(_) | Memory::Gpu(_) => DlpackFlags::empty(),
     };
-    shown.capsule(py, request.max_version)
+    Shown::of(py, lease, array, Some(consumer()?), flags)?.capsule(py, request.max_version)
 }
 
 /// An array that goes out, with the owner of its memory, whose drop touches no Python.
-pub struct Shown<O> {
+pub struct Shown<'a, O> {
     pub owner: O,
     /// Address of the first element.
     pub address: u64,
     /// Kind and number of the device, as DLPack has them.
     pub device: (i32, i32),
-    pub array: ArrayLayout,
+    pub array: &'a ArrayLayout,
     pub flags: DlpackFlags,
 }
 
-impl Shown<View> {
+impl<'a> Shown<'a, View> {
     fn of(
         py: Python<'_>,
         lease: &Arc<Lease>,
-        array: ArrayLayout,
+        array: &'a ArrayLayout,
         consumer: Option<Consumer>,
         flags: DlpackFlags,
     ) -> PyResult<Self> {
@@ -149,7 +149,7 @@ impl Shown<View> {
     }
 }
 
-impl<O: Send + 'static> Shown<O> {
+impl<O: Send + 'static> Shown<'_, O> {
     /// Returns a capsule of the newest version that the consumer knows.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use super::{array::Place, target::Video};
 use crate::{
     error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
     fork::{OfProcess, Process},
+    process,
     wait::{Deadline, Turn},
 };
 use frameshare::{
@@ -21,7 +22,7 @@ use frameshare::{
 };
 use pyo3::prelude::*;
 use std::{
-    fmt, process,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };

@@ -182,8 +182,7 @@ struct Claim<'a> {
 impl<'a> Claim<'a> {
     /// Takes a slot that is being written, and its times.
     fn take(slot: &'a Slot) -> PyResult<(Self, Times)> {
-        slot.shared.check_process()?;
-        let mut state = slot.lock();
+        let mut state = slot.lock()?;
         let Phase::Writing(writing) = &state.phase else { return Err(state.phase.error()) };
         let writing = Arc::clone(writing);
         state.phase = Phase::Publishing;
@@ -209,7 +208,9 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.slot.lock().phase = mem::replace(&mut self.next, Phase::Discarded);
+        if let Ok(mut state) = self.slot.lock() {
+            state.phase = mem::replace(&mut self.next, Phase::Discarded);
+        }
     }
 }
 
@@ -220,14 +221,15 @@ impl Slot {
         Self { shared, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state, which another thread of the parent may have locked at a fork.
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        self.shared.check_process()?;
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes a slot while no thread can publish it.
     fn change<T>(&self, change: impl FnOnce(&Arc<Writing>, &mut Times) -> T) -> PyResult<T> {
-        self.shared.check_process()?;
-        let State { phase, times } = &mut *self.lock();
+        let State { phase, times } = &mut *self.lock()?;
         match phase {
             Phase::Writing(writing) => Ok(change(writing, times)),
             phase => Err(phase.error()),
@@ -260,8 +262,7 @@ impl Slot {
 
     /// Returns whether the slot was published or discarded.
     fn is_done(&self) -> PyResult<bool> {
-        self.shared.check_process()?;
-        Ok(matches!(self.lock().phase, Phase::Published(_) | Phase::Discarded))
+        Ok(matches!(self.lock()?.phase, Phase::Published(_) | Phase::Discarded))
     }
 
     /// Frees the slot behind the work that may write it.
@@ -289,8 +290,8 @@ impl Slot {
 
     /// Presentation time in ns of `time.monotonic_ns()`; the time of publication by default.
     #[getter]
-    fn pts(&self) -> Option<u64> {
-        self.lock().times.pts
+    fn pts(&self) -> PyResult<Option<u64>> {
+        Ok(self.lock()?.times.pts)
     }
 
     /// Sets the presentation time.
@@ -303,7 +304,7 @@ impl Slot {
     /// Metas of the frame: names, each with a dictionary of values.
     #[getter]
     fn metas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let metadata = self.lock().times.metadata.clone();
+        let metadata = self.lock()?.times.metadata.clone();
         metas::to_python(py, &metadata)
     }
 
@@ -316,11 +317,11 @@ impl Slot {
 
     /// The sequence number, once it is published.
     #[getter]
-    fn sequence(&self) -> Option<u64> {
-        match self.lock().phase {
+    fn sequence(&self) -> PyResult<Option<u64>> {
+        Ok(match self.lock()?.phase {
             Phase::Published(sequence) => Some(sequence),
             _ => None,
-        }
+        })
     }
 
     /// Names a stream that writes the slot, besides those that got its planes by DLPack.
@@ -379,7 +380,8 @@ impl Slot {
     }
 
     fn __repr__(&self) -> String {
-        match self.lock().phase {
+        let Ok(state) = self.lock() else { return "<frameshare.Slot of the parent process>".into() };
+        match state.phase {
             Phase::Writing(_) => "<frameshare.Slot being written>".into(),
             Phase::Publishing => "<frameshare.Slot being published>".into(),
             Phase::Published(sequence) => format!("<frameshare.Slot published as frame {sequence}>"),
@@ -391,10 +393,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // A forked child leaves the slot and the GPU to its parent.
-        if self.shared.check_process().is_err() {
-            return;
-        }
-        let phase = mem::replace(&mut self.lock().phase, Phase::Discarded);
+        let Ok(mut state) = self.lock() else { return };
+        let phase = mem::replace(&mut state.phase, Phase::Discarded);
+        drop(state);
         if let Phase::Writing(writing) = phase {
             // Work may be under way. An error means that the GPU has failed, which ends the work.
             // The driver may block, so the GIL is released.
@@ -541,7 +542,7 @@ impl SlotPlane {
             owner: self.writing.slot.clone(),
             address: self.address() as u64,
             device: self.__dlpack_device__(),
-            array: self.array.clone(),
+            array: &self.array,
             flags: DlpackFlags::empty(),
         };
         shown.capsule(py, max_version)
