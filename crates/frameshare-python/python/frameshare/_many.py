@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar, cast, overload
 
-from ._errors import Error, HeldError, TimeoutError
+from ._errors import ClosedError, Error, HeldError, TimeoutError
 from ._frameshare import Frame, Stats, _ReaderSet
 
 Item = TypeVar("Item")
@@ -267,7 +267,7 @@ class Cameras(Generic[Item]):
             return None
         heads = self._heads()
         name = min(heads, key=lambda name: heads[name][0])
-        return name, self._waiting[name].popleft()[2]
+        return name, self._take_waiting(name)
 
     def _synchronized(self, end: float | None) -> dict[str, Frame] | None:
         while True:
@@ -299,6 +299,13 @@ class Cameras(Generic[Item]):
             elif end is not None and end <= time.monotonic():
                 self._timeout(end)
 
+    def _take_waiting(self, name: str) -> Frame:
+        try:
+            return self._waiting[name].popleft()[2]
+        except IndexError:
+            # Another thread has called close().
+            raise ClosedError("the set of streams was closed by this process") from None
+
     def _connected(self) -> set[str]:
         """The streams whose frames may come."""
         return {name for name, of in self.stats.items() if of.max_held > 0 and name not in self._ended}
@@ -306,4 +313,4 @@ class Cameras(Generic[Item]):
     def _pop(self, names: Iterable[str]) -> dict[str, Frame]:
         taken = set(names)
         self._since = None
-        return {name: self._waiting[name].popleft()[2] for name in self._names if name in taken}
+        return {name: self._take_waiting(name) for name in self._names if name in taken}
