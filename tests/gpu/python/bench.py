@@ -2,15 +2,24 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The suite `python-bench` of tests/gpu/run: cost of a frame that several Python processes read on one GPU.
 
-    bench.py [--readers 1,4,8] [--rounds 3] [--frames 300] [--transports NAME,...] [--no-clips]
+    bench.py [--readers 1,4,8] [--rounds 3] [--frames 300] [--transports NAME,...] [--no-clips] [--wait spin|sleep]
+    bench.py --host ...
 
-1920x1080 NV12 frames lie on the GPU in one process; N others run a kernel of PyTorch that reads each one, and wait
-for it.
+1920x1080 NV12 frames lie on the GPU in one process; N others run one kernel of PyTorch that reads each one, and wait
+for it: as PyTorch does by default, spinning, which counts as CPU time (`--wait spin`), or asleep (`--wait sleep`).
 
-    frameshare       slots in `vmm` memory, read by DLPack
-    torch            torch.multiprocessing: CUDA tensors through queues
-    shared-memory    multiprocessing.shared_memory: a copy to the host, and one back to the GPU in each reader
-    cuda-core        IPC buffers of cuda.core, if it is installed
+    frameshare       slots in `vmm` memory, read by DLPack; one copy on the GPU into the slot
+    torch            torch.multiprocessing: CUDA tensors through queues; one copy on the GPU into a tensor that stays
+    shared-memory    multiprocessing.shared_memory: a copy to the host, and one back to the GPU in each reader; both
+                     sides have registered the memory with CUDA, so that the GPU copies it itself
+    cuda-core        IPC buffers of cuda.core, if it is installed; one copy on the GPU into the buffer
+
+All but frameshare have 8 slots that are written in turn, a message of `multiprocessing.Pipe` or a queue for each frame
+and reader, and one back, without which a slot is not written again. Their producer waits for its copy before it sends
+the message; frameshare's does not, the reader's GPU does.
+
+With --host the frames are in host memory, and N processes read one row of each with NumPy: what is measured is the
+transport. `frameshare` and `shared-memory` both get one copy into a slot, and lose none.
 
 The rounds of all transports alternate, in processes that stay. `fps` is without a pace, all frames read by all
 readers; `latency_us` is at 60 frames a second, from before the copy into the slot until the reader's kernel has ended;
@@ -23,6 +32,7 @@ decoder by GStreamer without any reader, and OpenCV with a copy to the GPU).
 
 import argparse
 import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -55,10 +65,23 @@ def sources():
     return [torch().full((SIZE,), value, dtype=torch().uint8, device="cuda") for value in range(4)]
 
 
+#: How processes wait for the GPU: see --wait.
+WAIT = "spin"
+
+
+def wait_for_gpu():
+    if WAIT == "spin":
+        torch().cuda.current_stream().synchronize()
+    else:
+        done = torch().cuda.Event(blocking=True)
+        done.record()
+        done.synchronize()
+
+
 def read(tensor):
     """Read all of a frame by a kernel, and wait for it."""
     value = tensor.sum(dtype=torch().int64)
-    torch().cuda.current_stream().synchronize()
+    wait_for_gpu()
     return value
 
 
@@ -75,10 +98,7 @@ class FrameshareProducer:
         self.readers = len(links)
 
     def put(self, number, source, stamp):
-        with self.exporter.acquire(stamp) as slot:
-            luma, chroma = (torch().from_dlpack(plane) for plane in slot.planes)
-            luma.copy_(source[: WIDTH * HEIGHT].view(HEIGHT, WIDTH))
-            chroma.copy_(source[WIDTH * HEIGHT :].view(HEIGHT // 2, WIDTH // 2, 2))
+        self.exporter.publish(source, stamp)
 
     def finish(self):
         self.exporter.drain(timeout=20)
@@ -92,13 +112,9 @@ class FrameshareReader:
 
     def get(self):
         frame = self.stream.next(30)
-        stamp = frame.pts
-        for plane in frame.planes:
-            tensor = torch().from_dlpack(plane)
-            value = tensor.sum(dtype=torch().int64)
-        torch().cuda.current_stream().synchronize()
-        del tensor, value
-        return stamp
+        # Both planes as one array, for one kernel.
+        read(torch().from_dlpack(frame))
+        return frame.pts
 
 
 class Ring:
@@ -151,7 +167,7 @@ class SharedMemoryProducer(Ring):
 
     def fill(self, slot, source):
         slot.copy_(source, non_blocking=True)
-        torch().cuda.current_stream().synchronize()
+        wait_for_gpu()
 
     def close(self):
         for slot in self.slots:
@@ -166,9 +182,12 @@ class RingReader:
 
     def get(self):
         number, stamp = self.link.recv()
-        read(self.tensor(number))
+        self.read(number)
         self.link.send_bytes(b"k")
         return stamp
+
+    def read(self, number):
+        read(self.tensor(number))
 
 
 class SharedMemoryReader(RingReader):
@@ -197,7 +216,7 @@ class TorchProducer(Ring):
     def fill(self, slot, source):
         slot.copy_(source)
         # The readers' streams know nothing of this one.
-        torch().cuda.current_stream().synchronize()
+        wait_for_gpu()
 
     def put(self, number, source, stamp):
         self.wait(number - RING)
@@ -219,16 +238,29 @@ class TorchReader:
         return stamp
 
 
+def cuda_core():
+    """Return the module: `cuda.core` since 0.5, `cuda.core.experimental` before."""
+    for name in ("cuda.core", "cuda.core.experimental"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            missing = error
+            continue
+        if hasattr(module, "DeviceMemoryResourceOptions"):
+            return module
+        missing = f"{name} has no IPC buffers: cuda.core 0.4 or newer has"
+    raise Missing(str(missing))
+
+
 def cuda_core_buffers():
-    try:
-        from cuda.core.experimental import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
-    except ImportError as error:
-        raise Missing(str(error)) from error
-    device = Device(0)
+    core = cuda_core()
+    device = core.Device(0)
     device.set_current()
-    options = DeviceMemoryResourceOptions(max_size=RING * SIZE * 2, ipc_enabled=True)
-    resource_of = DeviceMemoryResource(device, options)
-    return resource_of, [resource_of.allocate(SIZE) for _ in range(RING)]
+    options = core.DeviceMemoryResourceOptions(max_size=RING * SIZE * 2, ipc_enabled=True)
+    resource = core.DeviceMemoryResource(device, options)
+    buffers = [resource.allocate(SIZE, stream=device.default_stream) for _ in range(RING)]
+    device.default_stream.sync()
+    return resource, buffers
 
 
 class CudaCoreProducer(Ring):
@@ -240,11 +272,12 @@ class CudaCoreProducer(Ring):
 
     def fill(self, slot, source):
         slot.copy_(source)
-        torch().cuda.current_stream().synchronize()
+        wait_for_gpu()
 
 
 class CudaCoreReader(RingReader):
     def open(self, shared):
+        cuda_core().Device(0).set_current()
         self.buffers = self.link.recv()
         return [torch().from_dlpack(buffer).view(torch().uint8) for buffer in self.buffers]
 
@@ -260,9 +293,21 @@ TRANSPORTS = {
 }
 
 
+def ends(transport, shared):
+    """Return the classes of a transport, and the functions that make frames and read them once."""
+    if shared["host"]:
+        import bench_host
+
+        return *bench_host.TRANSPORTS[transport], bench_host.sources, bench_host.read
+    global WAIT
+    WAIT = shared["wait"]
+    return *TRANSPORTS[transport], sources, read
+
+
 def producing(control, transport, links, shared):
     """The process that has the frames."""
-    producer = TRANSPORTS[transport][0](links, shared)
+    make, _, sources, read = ends(transport, shared)
+    producer = make(links, shared)
     frames = sources()
     for source in frames:
         read(source)
@@ -285,7 +330,8 @@ def producing(control, transport, links, shared):
 
 def consuming(control, transport, link, shared):
     """A reader."""
-    reader = TRANSPORTS[transport][1](link, shared)
+    _, make, sources, read = ends(transport, shared)
+    reader = make(link, shared)
     for source in sources()[:1]:
         read(source)
     control.send("ready")
@@ -324,10 +370,11 @@ def answer(control, limit=90):
 class Team:
     """The processes of a transport."""
 
-    def __init__(self, transport, readers):
+    def __init__(self, transport, readers, options):
         context = multiprocessing.get_context("spawn")
         self.transport, self.processes, self.controls = transport, [], []
         shared = {"name": f"bench-{os.getpid()}-{transport}-{readers}"}
+        shared.update(host=options.host, wait=options.wait)
         if transport == "torch":
             import torch.multiprocessing
 
@@ -400,7 +447,7 @@ def compare(readers, options):
     teams = {}
     try:
         # All processes start at once.
-        starting = {transport: Team(transport, readers) for transport in options.transports}
+        starting = {transport: Team(transport, readers, options) for transport in options.transports}
         for transport, team in starting.items():
             teams[transport] = team
             try:
@@ -636,12 +683,19 @@ def main():
     parser.add_argument("--paced-frames", type=int, default=45)
     parser.add_argument("--clip-rounds", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=180, help="no measurement begins after this time")
-    parser.add_argument("--transports", default=",".join(TRANSPORTS))
+    parser.add_argument("--transports")
     parser.add_argument("--no-clips", action="store_true")
+    parser.add_argument("--wait", choices=["spin", "sleep"], default="spin")
+    parser.add_argument("--host", action="store_true")
     options = parser.parse_args()
-    options.transports = options.transports.split(",")
+    if options.host:
+        import bench_host
+
+        options.no_clips = True
+    all_transports = bench_host.TRANSPORTS if options.host else TRANSPORTS
+    options.transports = options.transports.split(",") if options.transports else list(all_transports)
     try:
-        torch()
+        options.host or torch()
     except (ImportError, RuntimeError) as error:
         print(f"PyTorch finds no GPU: {error}")
         return 1
