@@ -18,6 +18,7 @@ use crate::{
         interface::{self, Kept},
     },
     fork::OfProcess,
+    gpu::Gpu,
     layout::ArrayLayout,
     layouts::{Layouts, PlaneArray},
     lease::{Holder, Lease},
@@ -26,7 +27,6 @@ use crate::{
     publish::metas,
 };
 use frameshare::{
-    cuda::Context,
     monotonic_ns, reader,
     video::{self, VideoFormat},
 };
@@ -72,7 +72,7 @@ impl Frame {
     /// A frame, the context of its stream, the tags that apply to it, and its layout.
     pub fn new(
         mut frame: reader::Frame,
-        gpu: Option<Arc<Context>>,
+        gpu: Option<Arc<Gpu>>,
         tags: Arc<Tags>,
         layouts: Arc<Layouts>,
     ) -> Self {

@@ -6,8 +6,8 @@
 //! protocol, holds a [`View`], so that the lease ends with the last of them. Dropping holders and
 //! views touches no Python.
 
-use crate::{error::ReleasedError, fork::Process, memory::Memory};
-use frameshare::cuda::{self, Context, Stream};
+use crate::{error::ReleasedError, fork::Process, gpu::Gpu, memory::Memory};
+use frameshare::cuda::{self, Stream};
 use pyo3::{Py, PyAny, PyResult, exceptions::PyBufferError};
 use std::{
     ffi::c_void,
@@ -26,15 +26,15 @@ pub struct Lease {
     streams: Mutex<Vec<Arc<Stream>>>,
     /// Objects that keep these streams. Dropping one without the interpreter only queues it.
     owners: Mutex<Vec<Py<PyAny>>>,
-    /// The context that frames are read in, if the stream was opened for a GPU.
-    gpu: Option<Arc<Context>>,
+    /// The GPU that frames are read on, if the stream was opened for a GPU.
+    gpu: Option<Arc<Gpu>>,
     /// Number of views that are out.
     views: AtomicUsize,
 }
 
 impl Lease {
     /// A frame without views.
-    pub fn new(memory: Memory, gpu: Option<Arc<Context>>) -> Self {
+    pub fn new(memory: Memory, gpu: Option<Arc<Gpu>>) -> Self {
         Self { memory, streams: Mutex::default(), owners: Mutex::default(), gpu, views: AtomicUsize::new(0) }
     }
 
@@ -43,8 +43,8 @@ impl Lease {
         &self.memory
     }
 
-    /// The context of a frame in GPU memory.
-    pub fn gpu(&self) -> Option<&Arc<Context>> {
+    /// The GPU of a frame in GPU memory.
+    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
         self.gpu.as_ref().filter(|_| self.memory.is_on_gpu())
     }
 

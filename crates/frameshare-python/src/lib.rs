@@ -14,7 +14,7 @@
 //! # Modules
 //!
 //! - `error`: errors of the engine as exceptions
-//! - `device`: GPUs
+//! - `device`, `gpu`: GPUs, and their streams for copies
 //! - `cuda_stream`: CUDA streams of other libraries
 //! - `name`: names of streams
 //! - `wait`: waits that answer signals
@@ -39,6 +39,7 @@ mod events;
 mod export;
 mod fork;
 mod frame;
+mod gpu;
 mod layout;
 mod layouts;
 mod lease;

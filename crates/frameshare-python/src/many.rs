@@ -7,6 +7,7 @@ use crate::{
     events::Tags,
     fork::{OfProcess, Process},
     frame::Frame,
+    gpu::Gpu,
     layouts::Layouts,
     stats::Stats,
     stream::Options,
@@ -14,7 +15,6 @@ use crate::{
 };
 use frameshare::{
     Endpoint, Interrupt,
-    cuda::Context,
     reader::{self, Item, Reader, ReaderKey},
 };
 use pyo3::{IntoPyObjectExt, prelude::*};
@@ -46,7 +46,7 @@ struct Cameras {
 #[derive(Debug)]
 struct Camera {
     key: ReaderKey,
-    gpu: Option<Arc<Context>>,
+    gpu: Option<Arc<Gpu>>,
     tags: Arc<Tags>,
     layouts: Option<Arc<Layouts>>,
 }
@@ -133,7 +133,7 @@ impl ReaderSet {
     ) -> PyResult<usize> {
         let endpoint = Endpoint::find(name).or_raise()?;
         let config = Options { policy, max_held, device, reconnect, timeout: None }.config(py, &endpoint)?;
-        let gpu = config.gpu.clone();
+        let gpu = config.gpu.clone().map(Gpu::new);
         let reader = Reader::start(&endpoint, config).or_raise()?;
         self.with(py, |cameras| {
             let key = cameras.set.add(reader);

@@ -15,6 +15,7 @@ use crate::{
     events::{Notice, Tags},
     fork::{OfProcess, Process},
     frame::Frame,
+    gpu::Gpu,
     layouts::Layouts,
     lease::Lease,
     name,
@@ -61,7 +62,7 @@ pub struct Stream {
     turn: Turn,
     /// Readable when the reader's descriptor is, or the interrupt is set.
     readiness: OwnedFd,
-    gpu: Option<Arc<Context>>,
+    gpu: Option<Arc<Gpu>>,
     /// Set by `interrupt`, and while `close` waits for the lock.
     interrupt: Interrupt,
     is_closing: AtomicBool,
@@ -115,7 +116,7 @@ pub fn open(
         config.gpu = Some(context);
         reader = connect(py, &endpoint, &config, timeout, &interrupt)?;
     }
-    let gpu = config.gpu;
+    let gpu = config.gpu.map(Gpu::new);
     if reconnect {
         reader.set_connection_timeout(None);
     }

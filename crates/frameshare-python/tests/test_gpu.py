@@ -141,6 +141,29 @@ def test_release_follows_the_named_streams_only(gpu, export, release, records, c
 # The exporter's GPU writes long after the publication.
 SLOW = {"SIMCUDA_DELAY_US": "60000"}
 
+
+def test_copies_keep_their_stream(gpu):
+    output = gpu(
+        """
+stream = frameshare.open(PATH)
+for mark in (b"-- first\\n", b"-- again\\n"):
+    os.write(2, mark)
+    for _ in range(3):
+        frame = take(stream)
+        plane = frame.plane(0)
+        plane.__cuda_array_interface__
+        copies = frame.clone(), numpy.from_dlpack(frame, device="cpu")
+        del copies, plane, frame
+os.write(2, b"-- end\\n")
+""",
+        SLOW,
+        SIMCUDA_TRACE="1",
+    )
+    first, again = output.split("-- first\n")[1].split("-- end\n")[0].split("-- again\n")
+    assert count(first, "cuStreamCreate") > 0
+    assert count(again, "cuStreamCreate") == count(again, "cuStreamDestroy_v2") == 0, again
+
+
 ORDER = """
 cuda = Cuda()
 named = cuda.stream()

@@ -12,14 +12,12 @@
 use super::consumer::{Consumer, device, per_thread};
 use crate::{
     error::{OrRaise, UnsupportedError},
+    gpu::Gpu,
     layout::ArrayLayout,
     lease::Lease,
     memory::{GpuCopy, HostCopy, Memory},
 };
-use frameshare::{
-    cuda::{Context, Stream},
-    reader,
-};
+use frameshare::{cuda::Stream, reader};
 use frameshare_cuda::copy::{Plane, Side};
 use pyo3::prelude::*;
 use std::{
@@ -73,7 +71,7 @@ pub fn to_host(py: Python<'_>, lease: &Lease, rows: Rows) -> PyResult<HostCopy> 
             Ok(())
         }
         Some(gpu) => {
-            let stream = Arc::new(Stream::new(gpu).or_raise()?);
+            let stream = gpu.stream().or_raise()?;
             let from = address_on(lease.memory(), &stream)?;
             copy_rows(&stream, rows, from, |row| Side::Host(at(&copy, row)))?;
             stream.synchronize().or_raise()
@@ -110,7 +108,7 @@ fn queue_to_gpu(lease: &Lease, rows: Rows, consumer: &Consumer) -> PyResult<GpuC
             copy_rows(&per_thread(gpu), rows, from, target)?;
         }
         Consumer::Unordered => {
-            let stream = Arc::new(Stream::new(gpu).or_raise()?);
+            let stream = gpu.stream().or_raise()?;
             let from = address_on(lease.memory(), &stream)?;
             copy_rows(&stream, rows, from, target)?;
             stream.synchronize().or_raise()?;
@@ -181,7 +179,7 @@ fn copy_on_host(memory: &Memory, rows: Rows, copy: &HostCopy) {
 ///
 /// # Errors
 /// As [`to_host`] and [`to_gpu`].
-pub fn whole(py: Python<'_>, lease: &Lease) -> PyResult<(Memory, Option<Arc<Context>>)> {
+pub fn whole(py: Python<'_>, lease: &Lease) -> PyResult<(Memory, Option<Arc<Gpu>>)> {
     let rows = Rows::all(lease.memory().len());
     match lease.gpu() {
         None => Ok((Memory::Host(to_host(py, lease, rows)?), None)),

@@ -8,11 +8,11 @@
 use super::consumer::Consumer;
 use crate::{
     error::OrRaise,
+    gpu::Borrowed,
     layout::ArrayLayout,
     lease::{Lease, View},
     memory::Memory,
 };
-use frameshare::cuda::Stream;
 use pyo3::{
     exceptions::{PyAttributeError, PyTypeError},
     prelude::*,
@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub struct Kept {
     view: OnceLock<View>,
-    stream: OnceLock<Arc<Stream>>,
+    stream: OnceLock<Borrowed>,
 }
 
 /// Returns `__array_interface__`.
@@ -67,7 +67,7 @@ pub fn gpu<'py>(
                 let own = match kept.stream.get() {
                     Some(own) => own,
                     None => {
-                        let new = Arc::new(Stream::new(gpu).or_raise()?);
+                        let new = gpu.stream().or_raise()?;
                         kept.stream.get_or_init(|| new)
                     }
                 };
