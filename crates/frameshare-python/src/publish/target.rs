@@ -209,8 +209,31 @@ impl Video {
                 rows,
             }
         });
-        Ok(copies.collect())
+        Ok(merged(copies))
     }
+}
+
+/// Joins copies of planes that follow each other with the same strides on both sides: one call of
+/// the driver for NV12.
+fn merged(copies: impl Iterator<Item = Copied>) -> Vec<Copied> {
+    let mut all: Vec<Copied> = Vec::new();
+    for next in copies {
+        let end = |start: usize, stride: i64, rows: usize| {
+            start.wrapping_add_signed((stride * rows as i64) as isize)
+        };
+        match all.last_mut() {
+            Some(last)
+                if (last.row_bytes, last.from_stride, last.to_stride)
+                    == (next.row_bytes, next.from_stride, next.to_stride)
+                    && end(last.from, last.from_stride, last.rows) == next.from
+                    && end(last.to, last.to_stride, last.rows) == next.to =>
+            {
+                last.rows += next.rows;
+            }
+            _ => all.push(next),
+        }
+    }
+    all
 }
 
 fn rows(array: &ArrayLayout) -> usize {
@@ -221,6 +244,14 @@ fn rows(array: &ArrayLayout) -> usize {
 pub fn copy_on_host(slot: &Slot, copies: &[Copied]) {
     let Some(start) = slot.as_ptr() else { return };
     for copy in copies {
+        let tight = copy.row_bytes as i64;
+        if (copy.from_stride, copy.to_stride) == (tight, tight) {
+            let from = ptr::with_exposed_provenance::<u8>(copy.from);
+            let size = copy.row_bytes * copy.rows;
+            // SAFETY: as below: the rows lie one after the other on both sides.
+            unsafe { ptr::copy_nonoverlapping(from, start.as_ptr().add(copy.to), size) };
+            continue;
+        }
         for row in 0..copy.rows {
             let from = copy.from.wrapping_add_signed((row as i64 * copy.from_stride) as isize);
             let to = copy.to.wrapping_add_signed((row as i64 * copy.to_stride) as isize);
