@@ -28,7 +28,7 @@ impl Gpu {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a stream that nobody else uses: an idle one, or a new one. As many are made as
+    /// Returns a stream for one user: an idle one, or a new one. As many are made as
     /// threads copy at once.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub struct Layouts {
     format: Result<VideoFormat, VideoError>,
-    /// What the exporter says of the planes.
+    /// The exporter's description of the planes.
     described: Described,
     planes: Result<Vec<Arc<PlaneArray>>, VideoError>,
     /// The array of all planes, or the reason why there is none.

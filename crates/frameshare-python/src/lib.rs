@@ -11,6 +11,26 @@
 //!    happen on any thread, without the GIL, and after the interpreter's end.
 //! 4. The module loads no other library: NumPy, PyTorch, CuPy and JAX come by protocols.
 //!
+//! # Without a GIL
+//!
+//! `gil_used = false` rests on these guards. In `tests/test_threads.py` threads share one object.
+//!
+//! | state | guard |
+//! | --- | --- |
+//! | `Stream`: reader, frames that went out | mutexes; one thread reads at a time (`wait::Turn`) |
+//! | `Frame`, `Plane` | the mutex of `Holder`; views are counted by an atomic. An array that is taken while `release` runs keeps the lease |
+//! | `Colorimetry`, `Stats`, `StreamInfo`, what a frame says of itself | nothing changes |
+//! | `interface::Kept`, `Layouts::whole` | `OnceLock`, whose initializers call no Python |
+//! | `Lease`, `Writing`: streams and their objects | mutexes, under which objects are only moved |
+//! | `Slot` | the mutex of its phase; the thread that sets `Publishing` has the slot alone |
+//! | `Exporter`, `_ReaderSet`, `StreamWatch` | the mutex of the engine's object, which `close` takes out |
+//! | `Gpu`: idle streams | a mutex; a borrowed stream has one user |
+//! | `LOGGER`, `IMPORTED_IN`, `process::WORD`, types of exceptions | a mutex; `OnceLock`; an atomic; PyO3's cells |
+//! | pointers in capsules and buffers that go out | they go with an owner of the memory, to one consumer |
+//! | pointers of arrays that come in | `Array` has their owner until they are copied. A thread that writes the array meanwhile changes the copy, with a GIL as well |
+//! | closures of `detach` | no Python object; they borrow from a caller that holds what they use |
+//! | `Cameras`, `Matcher`, `ResultStream`, in Python | none: one thread at a time, but for `interrupt` and `close` |
+//!
 //! # Modules
 //!
 //! - `error`: errors of the engine as exceptions

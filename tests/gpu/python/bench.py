@@ -18,8 +18,8 @@ All but frameshare have 8 slots that are written in turn, a message of `multipro
 and reader, and one back, without which a slot is not written again. Their producer waits for its copy before it sends
 the message; frameshare's does not, the reader's GPU does.
 
-With --host the frames are in host memory, and N processes read one row of each with NumPy: what is measured is the
-transport. `frameshare` and `shared-memory` both get one copy into a slot, and lose none.
+With --host the frames are 320x240 in host memory, and N processes read one row of each with NumPy: what is measured is
+the transport. `frameshare` and `shared-memory` both get one copy into a slot, and lose none.
 
 The rounds of all transports alternate, in processes that stay. `fps` is without a pace, all frames read by all
 readers; `latency_us` is at 60 frames a second, from before the copy into the slot until the reader's kernel has ended;
@@ -65,7 +65,7 @@ def sources():
     return [torch().full((SIZE,), value, dtype=torch().uint8, device="cuda") for value in range(4)]
 
 
-#: How processes wait for the GPU: see --wait.
+#: The wait for the GPU: see --wait.
 WAIT = "spin"
 
 
