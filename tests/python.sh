@@ -7,6 +7,9 @@
 #   tests/python.sh test       runs the tests with this machine's Python, 3.11 or newer
 #   tests/python.sh pythons    runs them with Python 3.12 and 3.13 where installed, and Debian 13's in a root file system
 #   tests/python.sh torch      runs the tests with an installed PyTorch
+#   tests/python.sh run REQUIREMENTS COMMAND...
+#                              runs COMMAND with the python3 of an environment of these requirements and the package, and
+#                              with FRAMESHARE_TOOL, the command of this checkout
 #
 # Prints PASS, FAIL or SKIP for each test. PYTEST has options of pytest, such as PYTEST="-k fork". Environments are made
 # once for each list of requirements and kept in target/python.
@@ -220,7 +223,19 @@ torch() {
   test_with python-torch "$python" "$wheel" torch --system-site-packages
 }
 
+# For tests of examples. Status 75 without a registry.
+run_with() { # REQUIREMENTS COMMAND...
+  local python wheel place
+  python=$(any_python) || { echo "python: no Python 3.$minimum or newer with venv; tools/setup.sh python installs it" >&2 && return 1; }
+  wheel=$(test_wheel) || return
+  place=$(environment "$python" "$1") || return
+  "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall --no-index "$wheel" || return
+  shift
+  PATH=$place/bin:$PATH FRAMESHARE_TOOL=$target/debug/frameshare "$@"
+}
+
 case ${1:-} in
+  run) shift && run_with "$@" ;;
   wheel) wheel ;;
   wheels) wheels ;;
   test) test_here ;;
