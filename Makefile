@@ -134,6 +134,11 @@ test-torch: ## the same with an installed PyTorch
 	@tools/setup.sh build python
 	@tests/python.sh torch
 
+.PHONY: test-ray
+test-ray: ## test the example of a Ray cluster, three nodes on this machine, some 3 minutes
+	@tools/setup.sh build python
+	@tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build
