@@ -139,6 +139,13 @@ test-ray: ## test the example of a Ray cluster, three nodes on this machine, som
 	@tools/setup.sh build python
 	@tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
 
+.PHONY: test-network
+test-network: ## test what leaves a machine or a container, between namespaces (needs root)
+	@tools/setup.sh test
+	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools
+	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"
+	@tests/network/rtsp.py
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build
