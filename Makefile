@@ -142,9 +142,12 @@ test-ray: ## test the example of a Ray cluster, three nodes on this machine, som
 .PHONY: test-network
 test-network: ## test what leaves a machine or a container, between namespaces (needs root)
 	@tools/setup.sh test
-	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools
-	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"
-	@tests/network/rtsp.py
+	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools --package camera-ingest
+	cargo build --locked --package frameshare --example gpu-export --example gpu-read
+	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"; \
+		tests/simcuda/install.sh "$$target/simcuda" >/dev/null
+	@status=0; tests/network/rtsp.py || status=1; \
+		tests/python.sh with tests/network/containers.txt tests/network/containers.py || status=1; exit $$status
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

@@ -10,6 +10,8 @@
 #   tests/python.sh run REQUIREMENTS COMMAND...
 #                              runs COMMAND with the python3 of an environment of these requirements and the package, and
 #                              with FRAMESHARE_TOOL, the command of this checkout
+#   tests/python.sh with REQUIREMENTS COMMAND...
+#                              the same without the package
 #
 # Prints PASS, FAIL or SKIP for each test. PYTEST has options of pytest, such as PYTEST="-k fork". Environments are made
 # once for each list of requirements and kept in target/python.
@@ -223,19 +225,40 @@ torch() {
   test_with python-torch "$python" "$wheel" torch --system-site-packages
 }
 
-# For tests of examples. Status 75 without a registry.
+# For tests of examples.
 run_with() { # REQUIREMENTS COMMAND...
-  local python wheel place
-  python=$(any_python) || { echo "python: no Python 3.$minimum or newer with venv; tools/setup.sh python installs it" >&2 && return 1; }
+  local wheel place
   wheel=$(test_wheel) || return
-  place=$(environment "$python" "$1") || return
+  place=$(environment_for "$1") || return
   "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall --no-index "$wheel" || return
   shift
   PATH=$place/bin:$PATH FRAMESHARE_TOOL=$target/debug/frameshare "$@"
 }
 
+with() { # REQUIREMENTS COMMAND...
+  local place
+  place=$(environment_for "$1") || return
+  shift
+  PATH=$place/bin:$PATH "$@"
+}
+
+environment_for() { # REQUIREMENTS
+  local python
+  python=$(any_python) || { echo "python: no Python 3.$minimum or newer with venv; tools/setup.sh python installs it" >&2 && return 1; }
+  environment "$python" "$1"
+}
+
+# Without a registry there is nothing to test with.
+or_skip() { # COMMAND...
+  local status=0
+  "$@" || status=$?
+  [ $status != 75 ] || { skip "$2" "PyPI, which has its requirements, cannot be reached" && return; }
+  return $status
+}
+
 case ${1:-} in
-  run) shift && run_with "$@" ;;
+  run) shift && or_skip run_with "$@" ;;
+  with) shift && or_skip with "$@" ;;
   wheel) wheel ;;
   wheels) wheels ;;
   test) test_here ;;
