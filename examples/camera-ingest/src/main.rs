@@ -66,6 +66,9 @@ struct Part {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "camera-ingest.toml")]
     config: PathBuf,
+    /// Folder to which paths in the configuration are relative [default: the configuration's]
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    folder: Option<PathBuf>,
     /// Names of cameras; all if there is none
     cameras: Vec<String>,
 }
@@ -92,7 +95,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Model(part) => (Role::Model, part),
         Command::Wall(part) => (Role::Wall, part),
     };
-    let config = Config::load(&part.config)?;
+    let config = Config::load_in(&part.config, part.folder.as_deref())?;
     let cameras = config.select(&part.cameras)?;
     roles::run(role, &config, &cameras)
 }

@@ -1,13 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Reports of roles to the supervisor: JSON lines on a pipe whose number is in the environment.
-//! Without a supervisor they are lines on standard error.
+//! Reports of roles to the supervisor: JSON lines on standard output, which is a pipe then.
+//! Without a supervisor they are lines of text on standard error.
+//!
+//! A thread writes them, so that a supervisor that is stopped or busy holds no role back.
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    env,
+    io::Write,
+    process,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
 
-/// Environment variable with the number of the pipe's descriptor.
+/// Environment variable that tells a role that a supervisor reads its reports: its process's number.
 pub const REPORTS: &str = "CAMERA_INGEST_REPORTS";
+
+/// Interval of signs of life, and minimum interval between reports of one camera.
+const ALIVE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A line on the pipe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    Report(Report),
+    /// Sign of life.
+    Alive,
+}
 
 /// State of one camera in one role, whenever it changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,31 +46,119 @@ pub struct Report {
 }
 
 /// Condition of a camera in a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// Connecting, or waiting for its stream.
-    Waiting,
     /// At work.
     Running,
     /// Not needed now: a decoder without readers.
     Off,
+    /// Connecting, or waiting for its stream.
+    Waiting,
     /// Not at work, and it should be: disk full, camera lost.
     Failed,
 }
 
 /// Sends reports. Clones send to the same pipe.
 #[derive(Clone)]
-pub struct Reporter {}
+pub struct Reporter(Arc<Outbox>);
+
+#[derive(Default)]
+struct Outbox {
+    /// The newest report of each camera that is not written.
+    pending: Mutex<BTreeMap<String, Report>>,
+    is_pending: Condvar,
+}
 
 impl Reporter {
-    /// Returns the reporter to the supervisor, or to standard error without one.
+    /// Returns the reporter to the supervisor, or to standard error without one. Under a supervisor
+    /// the process gets SIGTERM when the supervisor ends.
     pub fn of_environment() -> Self {
-        Self {}
+        let supervisor = env::var(REPORTS).ok();
+        let reporter = Self(Arc::default());
+        let outbox = reporter.0.clone();
+        if let Some(supervisor) = supervisor {
+            end_with(&supervisor);
+            thread::spawn(move || outbox.write_to_supervisor());
+        } else {
+            thread::spawn(move || outbox.write_to_terminal());
+        }
+        reporter
     }
 
-    /// Sends a report. A supervisor that is gone is no error: the role goes on.
+    /// Sends a report; replaces an older one of the camera that is not written. A supervisor that is
+    /// gone is no error.
     pub fn send(&self, report: &Report) {
-        eprintln!("{}: {}", report.camera, report.text);
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.insert(report.camera.clone(), report.clone());
+        self.0.is_pending.notify_all();
+    }
+}
+
+/// Asks the kernel for SIGTERM at the end of the supervisor's main thread.
+fn end_with(supervisor: &str) {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+        eprintln!("this process may outlive its supervisor: {error}");
+    }
+    // It may have ended before.
+    let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    if parent.to_string() != supervisor {
+        process::exit(0);
+    }
+}
+
+impl Outbox {
+    fn write_to_supervisor(&self) {
+        loop {
+            let reports = self.wait(ALIVE);
+            let mut lines: Vec<_> = reports.into_iter().map(Line::Report).collect();
+            if lines.is_empty() {
+                lines.push(Line::Alive);
+            }
+            let text: String = lines
+                .iter()
+                .filter_map(|line| serde_json::to_string(line).ok())
+                .fold(String::new(), |text, line| text + &line + "\n");
+            let mut output = std::io::stdout().lock();
+            if output.write_all(text.as_bytes()).and_then(|()| output.flush()).is_err() {
+                // The signal of the parent's death ends the process.
+                return;
+            }
+            drop(output);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Writes changes of condition and text; figures alone are no news on a terminal.
+    fn write_to_terminal(&self) {
+        let mut written = BTreeMap::new();
+        loop {
+            for report in self.wait(ALIVE) {
+                let news = (report.condition, report.text);
+                if written.get(&report.camera) != Some(&news) {
+                    eprintln!("{}: {}: {}", report.camera, news.0, news.1);
+                    written.insert(report.camera, news);
+                }
+            }
+        }
+    }
+
+    /// Waits for reports and takes them; none after the time.
+    fn wait(&self, time: Duration) -> Vec<Report> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.is_pending.wait_timeout_while(pending, time, |pending| pending.is_empty());
+        let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *pending).into_values().collect()
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Off => "off",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+        })
     }
 }

@@ -2,9 +2,18 @@
 
 //! The configuration: one TOML file for the whole site.
 
-use anyhow::{Context, Result, bail};
+mod build;
+mod file;
+mod parse;
+mod source;
+mod units;
+
+pub use parse::Problem;
+
+use anyhow::{Context, Result};
+use frameshare::Policy;
 use std::{
-    fs,
+    fmt, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -17,6 +26,10 @@ pub struct Config {
     pub recording: Recording,
     pub model: Model,
     pub wall: Wall,
+    pub groups: Groups,
+    pub access: Access,
+    /// Time without a sign of life after which a process is killed and started again.
+    pub hang_timeout: Option<Duration>,
 }
 
 /// One camera. Its streams are named after it: see [`Camera::encoded`] and the others.
@@ -33,6 +46,16 @@ pub struct Camera {
     pub record: bool,
     pub motion: bool,
     pub model: bool,
+    /// How they read.
+    pub policies: Policies,
+}
+
+/// Policies of the readers of a camera.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policies {
+    pub record: Policy,
+    pub motion: Policy,
+    pub model: Policy,
 }
 
 /// Where a stream comes from.
@@ -48,12 +71,32 @@ pub enum Source {
     Pattern { pattern: String, width: u32, height: u32, rate: u32 },
 }
 
+/// For people, without the password.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rtsp { url, .. } => f.write_str(url),
+            Self::File(path) | Self::Device(path) => path.display().fmt(f),
+            Self::Pattern { pattern, width, height, rate } => {
+                write!(f, "pattern {pattern} {width}x{height} at {rate}/s")
+            }
+        }
+    }
+}
+
 /// A password. Its `Debug` shows no character of it.
 #[derive(Clone, PartialEq)]
 pub struct Secret(String);
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Secret {
+    /// Returns the password, for the element that sends it and nothing else.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
@@ -97,6 +140,30 @@ pub struct Wall {
     pub listen: SocketAddr,
 }
 
+/// Number of cameras that one process of a role serves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Groups {
+    pub capture: usize,
+    pub decode: usize,
+    pub record: usize,
+    pub motion: usize,
+    pub model: usize,
+}
+
+/// Other users that may read the streams.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Access {
+    pub users: Vec<u32>,
+    pub groups: Vec<u32>,
+}
+
+impl Source {
+    /// Returns whether the source delivers raw frames, so that there is nothing to decode.
+    pub fn is_raw(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Pattern { .. })
+    }
+}
+
 impl Camera {
     /// Name of the stream with the units of [`Camera::main`].
     pub fn encoded(&self) -> String {
@@ -124,9 +191,36 @@ impl Camera {
 
 impl Config {
     /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// All errors in the file, one a line.
     pub fn load(file: &Path) -> Result<Self> {
+        Self::load_in(file, None)
+    }
+
+    /// Reads a file whose paths are relative to a folder, if not to its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Config::load`].
+    pub fn load_in(file: &Path, folder: Option<&Path>) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        bail!("{}: {} bytes, and no parser yet", file.display(), text.len())
+        let folder = folder.or(file.parent()).unwrap_or(Path::new("."));
+        Self::parse(&text, folder).map_err(|problems| {
+            let lines = problems.iter().map(|problem| format!("{}:{problem}", file.display()));
+            anyhow::anyhow!("errors in the configuration:\n{}", lines.collect::<Vec<_>>().join("\n"))
+        })
+    }
+
+    /// Parses a text; paths are relative to a folder.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+        let (document, file, problems) = parse::Document::parse(text);
+        let mut builder = build::Builder { document: &document, folder, problems };
+        let config = builder.build(file);
+        let mut problems = builder.problems;
+        problems.sort();
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
     /// Finds cameras by name; all if `names` is empty.
@@ -152,5 +246,6 @@ pub fn check(file: &Path) -> Result<()> {
 
 /// Prints the JSON schema.
 pub fn print_schema() -> Result<()> {
-    bail!("no schema yet")
+    println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(file::File))?);
+    Ok(())
 }

@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a process does for its cameras.
+//! Jobs of processes, each for one or several cameras.
+
+pub mod backoff;
+mod capture;
+mod decode;
+mod pipeline;
+mod status;
 
 use crate::{
     config::{Camera, Config},
     report::Reporter,
     wall,
 };
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Job of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,7 +40,21 @@ pub enum Role {
     Wall,
 }
 
-/// What every role gets. It runs until SIGINT or SIGTERM, which end it cleanly.
+impl Role {
+    /// Returns the command that runs the role.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Capture => "capture",
+            Self::Decode => "decode",
+            Self::Record => "record",
+            Self::Motion => "motion",
+            Self::Model => "model",
+            Self::Wall => "wall",
+        }
+    }
+}
+
+/// Parameters of a role. It runs until SIGINT or SIGTERM, which end it cleanly.
 pub struct Context<'a> {
     pub config: &'a Config,
     pub cameras: &'a [Camera],
@@ -31,16 +63,51 @@ pub struct Context<'a> {
     pub stop: frameshare::Interrupt,
 }
 
+impl Context<'_> {
+    /// Sleeps for a time; returns false, at once, when the role is stopped.
+    pub fn pause(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.stop.is_set() || left.is_zero() {
+                return !self.stop.is_set();
+            }
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // The interrupt is checked in steps then.
+                Err(_) => thread::sleep(left.min(Duration::from_millis(100))),
+            }
+        }
+    }
+}
+
 /// Runs a role until it is stopped.
 pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
-    let context = Context {
-        config,
-        cameras,
-        reporter: Reporter::of_environment(),
-        stop: frameshare::Interrupt::new()?,
-    };
+    let stop = stop_of_signals()?;
+    gst::init().context("GStreamer does not start")?;
+    gstframeshare::plugin_register_static().context("the plugin frameshare does not start")?;
+    let context = Context { config, cameras, reporter: Reporter::of_environment(), stop };
     match role {
+        Role::Capture => capture::run(&context),
+        Role::Decode => decode::run(&context),
         Role::Wall => wall::run(&context),
         role => bail!("no role {role:?} yet"),
     }
+}
+
+/// Returns an interrupt that SIGINT and SIGTERM set. The second signal ends the process.
+fn stop_of_signals() -> Result<frameshare::Interrupt> {
+    let stop = frameshare::Interrupt::new()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let interrupt = stop.clone();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if interrupt.is_set() {
+                std::process::exit(128 + signal);
+            }
+            interrupt.set();
+        }
+    });
+    Ok(stop)
 }

@@ -2,10 +2,139 @@
 
 //! Starts, restarts and stops the processes of a site.
 
-use anyhow::{Result, bail};
-use std::path::Path;
+mod child;
+mod control;
+mod folders;
+mod log;
+pub mod plan;
+mod site;
+
+use crate::{
+    config::Config,
+    report::Line,
+    state::{CONTROL, Command},
+};
+use anyhow::{Context, Result};
+use child::Starter;
+use control::Publisher;
+use folders::Folders;
+use log::Log;
+use sd_notify::NotifyState;
+use signal_hook::{
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use site::Site;
+use std::{
+    env, fs,
+    path::Path,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Interval of checks while nothing happens.
+const TICK: Duration = Duration::from_millis(500);
+/// A longer pause between two checks means that the supervisor itself was stopped.
+const SUSPENDED: Duration = Duration::from_secs(5);
+/// Time that processes have to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Things that happen to the supervisor.
+pub enum Event {
+    /// Line of a process, and the number of its start.
+    Line(String, u64, Line),
+    Signal(i32),
+    Command(Command),
+}
 
 /// Runs a site until SIGINT or SIGTERM.
-pub fn supervise(config: &Path, demo: bool) -> Result<()> {
-    bail!("no supervisor yet for {} (demo {demo})", config.display())
+pub fn supervise(file: &Path, demo: bool) -> Result<()> {
+    let (text, config) = read(file)?;
+    let folders = Folders::new()?;
+    let kept = folders.keep(&text)?;
+    let (events, queue) = channel();
+    watch_signals(events.clone())?;
+    let publisher = Publisher::default();
+    publisher.listen(&folders.control(), &events)?;
+    let log = Log::new();
+    if let Some(streams) = folders.hidden_streams() {
+        log.line(
+            "supervisor",
+            &format!("other programs find the streams with FRAMESHARE_PATH={}", streams.display()),
+        );
+    }
+    let folder = file.canonicalize().ok().and_then(|file| file.parent().map(Path::to_owned));
+    let folder = folder.with_context(|| format!("{} is in no folder", file.display()))?;
+    let starter = Starter {
+        program: env::current_exe().context("cannot find the path of this program")?.into(),
+        arguments: vec!["--config".into(), kept.into(), "--folder".into(), folder.into()],
+        environment: folders.variables().into_iter().chain([(CONTROL, folders.control().into())]).collect(),
+        log: log.clone(),
+    };
+    let mut site = Site::new(starter, events, publisher, demo);
+    site.apply(&config);
+    notify(&[NotifyState::Ready]);
+
+    let mut before = Instant::now();
+    loop {
+        match queue.recv_timeout(site.next_start().unwrap_or(TICK).min(TICK)) {
+            Ok(Event::Signal(SIGHUP)) => reload(file, &folders, &mut site),
+            Ok(Event::Signal(SIGINT | SIGTERM)) => break,
+            // SIGCHLD only ends the wait.
+            Ok(Event::Signal(_)) => {}
+            Ok(Event::Line(name, generation, line)) => site.line(&name, generation, line),
+            Ok(Event::Command(command)) => site.command(&command),
+            Err(RecvTimeoutError::Timeout) => {
+                if before.elapsed() > SUSPENDED {
+                    site.forgive();
+                }
+                site.check_life();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        before = Instant::now();
+        site.reap();
+        site.start_due();
+        site.publish();
+        notify(&[NotifyState::Watchdog]);
+    }
+    notify(&[NotifyState::Stopping]);
+    site.stop(GRACE);
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<(String, Config)> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok((text, Config::load(file)?))
+}
+
+/// Applies a changed configuration; one with errors changes nothing.
+fn reload(file: &Path, folders: &Folders, site: &mut Site) {
+    let now = sd_notify::NotifyState::monotonic_usec_now();
+    notify(&[NotifyState::Reloading]);
+    if let Ok(now) = now {
+        notify(&[now]);
+    }
+    match read(file).and_then(|(text, config)| folders.keep(&text).map(|_| config)) {
+        Ok(config) => site.apply(&config),
+        Err(error) => site.note(&format!("the configuration is not changed: {error:#}")),
+    }
+    notify(&[NotifyState::Ready]);
+}
+
+/// Tells systemd, if it started this process.
+fn notify(states: &[NotifyState]) {
+    // Without systemd there is no socket, and an unsent state is sent again with the next watchdog.
+    let _ = sd_notify::notify(states);
+}
+
+fn watch_signals(events: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = events.send(Event::Signal(signal));
+        }
+    });
+    Ok(())
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Form of the configuration file. Every key is optional here: [`super::build`] fills in defaults.
+//!
+//! The comments are the descriptions in the JSON schema.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use std::{borrow::Cow, collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+
+/// Configuration of camera-ingest
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct File {
+    /// Cameras by name: up to 57 of A-Z a-z 0-9 _ -
+    pub cameras: BTreeMap<String, CameraFile>,
+    /// Defaults of all cameras
+    pub defaults: Readers,
+    pub recording: RecordingFile,
+    pub model: ModelFile,
+    pub wall: WallFile,
+    /// Number of cameras that one process of a role serves
+    pub groups: GroupsFile,
+    pub access: AccessFile,
+    /// Seconds without a sign of life after which a process is killed and started again; 0 = never
+    pub hang_timeout: Option<u64>,
+}
+
+/// A camera: its source alone, or a table.
+#[derive(Debug, Default)]
+pub struct CameraFile(pub CameraTable);
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct CameraTable {
+    /// rtsp://HOST/PATH, rtsps://HOST/PATH, /dev/videoN, a file that is played in a loop, or
+    /// pattern:NAME?width=640&height=360&rate=10
+    pub main: Option<String>,
+    /// A smaller stream of the same camera
+    pub sub: Option<String>,
+    /// Which stream is decoded. Default: sub if there is one
+    pub decode: Option<DecodeFile>,
+    /// User name for RTSP
+    pub user: Option<String>,
+    /// File with the password, of which line ends are removed
+    pub password_file: Option<PathBuf>,
+    /// Environment variable with the password
+    pub password_env: Option<String>,
+    /// Name of a credential of systemd (LoadCredential=) with the password
+    pub password_credential: Option<String>,
+    /// Areas in which motion counts. Default: the whole picture
+    pub zones: Option<Vec<ZoneFile>>,
+    /// Whether and how the recorder reads the camera
+    pub record: Option<Reading>,
+    /// Whether and how motion detection reads the camera
+    pub motion: Option<Reading>,
+    /// Whether and how the model reads the camera
+    pub model: Option<Reading>,
+}
+
+/// Who reads a camera that does not say it
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Readers {
+    /// Default: "lossless"
+    pub record: Option<Reading>,
+    /// Default: "latest"
+    pub motion: Option<Reading>,
+    /// Default: false
+    pub model: Option<Reading>,
+}
+
+/// Whether a role reads a camera, and its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    No,
+    /// With the role's usual policy.
+    Yes,
+    Latest,
+    Lossless,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DecodeFile {
+    Main,
+    Sub,
+    Never,
+}
+
+/// A polygon in parts of the picture's width and height
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ZoneFile {
+    pub name: Option<String>,
+    /// Corners, 0 to 1: at least three
+    pub points: Option<Vec<[f64; 2]>>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RecordingFile {
+    /// Default: recordings, beside the configuration
+    pub folder: Option<PathBuf>,
+    /// Length of a segment, such as "60s" or "5min". Default: 60s
+    pub segment: Option<String>,
+    /// Older segments are deleted, such as "12h" or "7d"; "never" for no limit. Default: 7d
+    pub max_age: Option<String>,
+    /// The oldest segments are deleted beyond this size, of all cameras together, such as "10GB";
+    /// "never" for no limit. Default: 10GB
+    pub max_size: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ModelFile {
+    /// The Python program that runs the model. Default: model.py, beside the configuration
+    pub program: Option<PathBuf>,
+    /// A GPU's number or UUID. Default: host memory
+    pub device: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct WallFile {
+    /// Address of the page. Default: 127.0.0.1:8080
+    #[schemars(with = "Option<String>")]
+    pub listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct GroupsFile {
+    /// Default: 1
+    pub capture: Option<usize>,
+    /// Default: 1
+    pub decode: Option<usize>,
+    /// Default: 4
+    pub record: Option<usize>,
+    /// Default: 4
+    pub motion: Option<usize>,
+    /// Default: 4
+    pub model: Option<usize>,
+}
+
+/// Other users that may read the streams. Default: none
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AccessFile {
+    /// Numbers of users
+    pub users: Option<Vec<u32>>,
+    /// Numbers of groups
+    pub groups: Option<Vec<u32>>,
+}
+
+impl<'de> Deserialize<'de> for CameraFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CameraVisitor)
+    }
+}
+
+struct CameraVisitor;
+
+impl<'de> Visitor<'de> for CameraVisitor {
+    type Value = CameraFile;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a source such as \"rtsp://host/path\", or a table with main = \"...\"")
+    }
+
+    fn visit_str<E: Error>(self, source: &str) -> Result<CameraFile, E> {
+        Ok(CameraFile(CameraTable { main: Some(source.to_owned()), ..CameraTable::default() }))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CameraFile, A::Error> {
+        CameraTable::deserialize(MapAccessDeserializer::new(map)).map(CameraFile)
+    }
+}
+
+impl JsonSchema for CameraFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Camera".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<CameraTable>();
+        json_schema!({ "anyOf": [{ "type": "string", "description": "The camera's source" }, table] })
+    }
+}
+
+impl<'de> Deserialize<'de> for Reading {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReadingVisitor)
+    }
+}
+
+struct ReadingVisitor;
+
+impl Visitor<'_> for ReadingVisitor {
+    type Value = Reading;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false, \"latest\" or \"lossless\"")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Reading, E> {
+        Ok(if value { Reading::Yes } else { Reading::No })
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Reading, E> {
+        match value {
+            "latest" => Ok(Reading::Latest),
+            "lossless" => Ok(Reading::Lossless),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(value), &self)),
+        }
+    }
+}
+
+impl JsonSchema for Reading {
+    fn schema_name() -> Cow<'static, str> {
+        "Reading".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "boolean" }, { "enum": ["latest", "lossless"] }] })
+    }
+}

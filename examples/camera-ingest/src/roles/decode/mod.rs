@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Decoding of cameras while somebody reads their frames.
+
+mod decoder;
+
+use super::{
+    Context,
+    backoff::Backoff,
+    pipeline::{End, Pipeline, exporting_sink},
+    status::Status,
+};
+use crate::{
+    config::{Camera, Decode},
+    report::Condition,
+};
+use anyhow::{Context as _, Result, bail};
+use decoder::Decoder;
+use gst::{PadProbeReturn, PadProbeType, prelude::*};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Interval of checks.
+const TICK: Duration = Duration::from_millis(200);
+/// Time without a reader after which decoding ends.
+const LINGER: Duration = Duration::from_secs(2);
+/// Time without a frame after which the camera counts as away.
+const AWAY: Duration = Duration::from_secs(3);
+
+/// Decodes cameras until the role is stopped.
+pub fn run(context: &Context) -> Result<()> {
+    thread::scope(|scope| {
+        for camera in context.cameras {
+            scope.spawn(move || keep(context, camera));
+        }
+    });
+    Ok(())
+}
+
+fn keep(context: &Context, camera: &Camera) {
+    let status = Status::new(&context.reporter, &camera.name);
+    let idle = match camera.decode {
+        Decode::Never => Some("decode = \"never\""),
+        _ if camera.main.is_raw() => Some("raw video: capture shares its frames"),
+        _ => None,
+    };
+    if let Some(text) = idle {
+        status.set("", Condition::Off, text);
+        context.pause(Duration::MAX);
+        return;
+    }
+    let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
+    while !context.stop.is_set() {
+        let mut begin = None;
+        let Err(error) = export(context, camera, &status, &mut begin) else { return };
+        let delay = backoff.after(begin);
+        let text = format!("{error:#}; next attempt in {:.1} s", delay.as_secs_f64());
+        status.set("", Condition::Failed, text);
+        context.pause(delay);
+    }
+}
+
+/// Exports the frames of a camera until the role is stopped.
+fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Option<Instant>) -> Result<()> {
+    let input = match camera.decode {
+        Decode::Sub => camera.encoded_sub(),
+        _ => camera.encoded(),
+    };
+    let pipeline = Pipeline::new();
+    let sink = exporting_sink(&camera.frames(), &context.config.access)?;
+    pipeline.0.add(&sink)?;
+    wake_for_readers(&pipeline.0, &sink);
+    let pad = sink.static_pad("sink").context("framesharesink has no pad")?;
+    let frames = count(&pad);
+    pipeline.play()?;
+    let mut work = Work { pipeline: &pipeline, pad, input, decoder: None, read: Instant::now() };
+    let (mut decoded, mut last) = (0, Instant::now());
+    while !context.stop.is_set() {
+        let end = pipeline.wait(TICK);
+        let readers = sink.property::<u32>("num-clients");
+        let was_on = work.decoder.is_some();
+        work.follow(readers)?;
+        match end {
+            Some(End::Failed(error)) => bail!(error),
+            Some(End::EndOfStream) => bail!("the stream {} ended", work.input),
+            None => {}
+        }
+        let Some(decoder) = &work.decoder else {
+            status.set("", Condition::Off, "no reader");
+            continue;
+        };
+        if !was_on {
+            last = Instant::now();
+            status.set("", Condition::Waiting, format!("waiting for {}", work.input));
+        }
+        let count = frames.load(Ordering::Relaxed);
+        if count > decoded {
+            (decoded, last) = (count, Instant::now());
+            begin.get_or_insert(last);
+            let text = format!("{} of {}", decoder.name().unwrap_or_default(), work.input);
+            status.set("", Condition::Running, text);
+        } else if last.elapsed() > AWAY {
+            status.set("", Condition::Waiting, format!("waiting for {}", work.input));
+        }
+    }
+    Ok(())
+}
+
+/// The decoder in front of the exporter, while it is needed.
+struct Work<'a> {
+    pipeline: &'a Pipeline,
+    pad: gst::Pad,
+    input: String,
+    decoder: Option<Decoder>,
+    /// When there was a reader last.
+    read: Instant,
+}
+
+impl Work<'_> {
+    /// Starts and stops the decoder.
+    fn follow(&mut self, readers: u32) -> Result<()> {
+        if readers > 0 {
+            self.read = Instant::now();
+        }
+        match &self.decoder {
+            None if readers > 0 => {
+                self.decoder = Some(Decoder::start(&self.pipeline.0, &self.input, &self.pad)?);
+            }
+            Some(_) if self.read.elapsed() > LINGER => self.decoder = None,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Ends the wait of the loop when a reader comes.
+fn wake_for_readers(pipeline: &gst::Pipeline, sink: &gst::Element) {
+    let pipeline = pipeline.downgrade();
+    sink.connect("reader-added", false, move |_| {
+        if let Some(bus) = pipeline.upgrade().and_then(|pipeline| pipeline.bus()) {
+            // Fails only while the pipeline stops.
+            let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty("reader")));
+        }
+        None
+    });
+}
+
+/// Counts the buffers of a pad.
+fn count(pad: &gst::Pad) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let counter = count.clone();
+    pad.add_probe(PadProbeType::BUFFER, move |_, _| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        PadProbeReturn::Ok
+    });
+    count
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Pipelines of roles: their end, their errors, their times.
+
+use crate::config::Access;
+use anyhow::{Context as _, Result, anyhow};
+use frameshare::Endpoint;
+use gst::{MessageView, prelude::*};
+use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, time::Duration};
+
+/// Modes of sockets and their folder where other users may read.
+const OPEN_SOCKET: u32 = 0o666;
+const OPEN_FOLDER: u32 = 0o755;
+
+/// A pipeline that is stopped before it is dropped. Its clock is CLOCK_MONOTONIC.
+pub struct Pipeline(pub gst::Pipeline);
+
+/// End of a pipeline.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    EndOfStream,
+    /// Text of the first error, with its element.
+    Failed(String),
+}
+
+impl Pipeline {
+    pub fn new() -> Self {
+        let pipeline = gst::Pipeline::new();
+        pipeline.use_clock(Some(&gst::SystemClock::obtain()));
+        Self(pipeline)
+    }
+
+    /// Makes the running time equal to CLOCK_MONOTONIC.
+    pub fn with_monotonic_times(self) -> Self {
+        self.0.set_base_time(gst::ClockTime::ZERO);
+        self.0.set_start_time(gst::ClockTime::NONE);
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the element that did not start.
+    pub fn play(&self) -> Result<()> {
+        if self.0.set_state(gst::State::Playing).is_ok() {
+            return Ok(());
+        }
+        match self.wait(Duration::from_millis(100)) {
+            Some(End::Failed(error)) => Err(anyhow!(error)),
+            _ => Err(anyhow!("the pipeline does not start")),
+        }
+    }
+
+    /// Waits for the pipeline's end; none after the time, or before it when a message of the
+    /// application arrives.
+    pub fn wait(&self, time: Duration) -> Option<End> {
+        let types = [gst::MessageType::Eos, gst::MessageType::Error, gst::MessageType::Application];
+        let time = gst::ClockTime::from_nseconds(time.as_nanos().try_into().unwrap_or(u64::MAX));
+        let message = self.0.bus()?.timed_pop_filtered(time, &types)?;
+        match message.view() {
+            MessageView::Eos(_) => Some(End::EndOfStream),
+            MessageView::Error(error) => Some(End::Failed(text_of(error))),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        let _ = self.0.set_state(gst::State::Null);
+    }
+}
+
+/// Returns the text of an error message, with its element and details.
+pub fn text_of(error: &gst::message::Error) -> String {
+    let source = error.src().map(|source| source.name().to_string()).unwrap_or_default();
+    format!("{source}: {}", error.error())
+}
+
+/// Makes an element.
+///
+/// # Errors
+///
+/// The error names the element that is missing.
+pub fn make(name: &str) -> Result<gst::Element> {
+    gst::ElementFactory::make(name)
+        .build()
+        .with_context(|| format!("element {name} is missing: install its GStreamer plugin"))
+}
+
+/// Makes the sink that exports a stream by its name.
+pub fn exporting_sink(stream: &str, access: &Access) -> Result<gst::Element> {
+    let sink = make("framesharesink")?;
+    sink.set_property("sync", false);
+    // The stream is there before its first buffer.
+    sink.set_property("async", false);
+    if access.users.is_empty() && access.groups.is_empty() {
+        sink.set_property("stream", stream);
+        return Ok(sink);
+    }
+    let endpoint = Endpoint::of_text(stream)?;
+    if let Some(folder) = Path::new(endpoint.path()).parent().filter(|folder| !folder.exists()) {
+        // Another role may make it at the same time.
+        let _ = DirBuilder::new().mode(OPEN_FOLDER).create(folder);
+    }
+    let ids = |ids: &[u32]| gst::Array::new(ids.iter().copied());
+    sink.set_property("socket-path", endpoint.path());
+    sink.set_property("socket-mode", OPEN_SOCKET);
+    sink.set_property("allowed-uids", ids(&access.users));
+    sink.set_property("allowed-gids", ids(&access.groups));
+    Ok(sink)
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The processes of a site and their states.
+
+use super::{
+    Event,
+    child::{Running, Starter, describe},
+    control::Publisher,
+    plan::{self, Planned},
+};
+use crate::{
+    config::Config,
+    report::{Condition, Line},
+    roles::{Role, backoff::Backoff},
+    state::{self, Command, Process, State},
+};
+use std::{
+    collections::VecDeque,
+    sync::mpsc::Sender,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_secs(15);
+/// Number of events that are kept.
+const MAX_EVENTS: usize = 200;
+/// Interval in which the end of processes is checked at the stop.
+const STEP: Duration = Duration::from_millis(20);
+
+pub struct Site {
+    starter: Starter,
+    lines: Sender<Event>,
+    publisher: Publisher,
+    demo: bool,
+    hang_timeout: Option<Duration>,
+    entries: Vec<Entry>,
+    events: VecDeque<state::Event>,
+    generations: u64,
+    is_changed: bool,
+}
+
+/// A process that is to run.
+struct Entry {
+    planned: Planned,
+    running: Option<Running>,
+    backoff: Backoff,
+    /// When it was started, or is to be started.
+    time: Instant,
+    /// When it last gave a sign of life.
+    alive: Instant,
+    state: Process,
+}
+
+impl Site {
+    pub fn new(starter: Starter, lines: Sender<Event>, publisher: Publisher, demo: bool) -> Self {
+        Self {
+            starter,
+            lines,
+            publisher,
+            demo,
+            hang_timeout: None,
+            entries: Vec::new(),
+            events: VecDeque::new(),
+            generations: 0,
+            is_changed: true,
+        }
+    }
+
+    /// Starts, restarts and stops what the configuration changes.
+    pub fn apply(&mut self, config: &Config) {
+        self.hang_timeout = config.hang_timeout;
+        let planned = plan::processes(config);
+        let (kept, removed) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .partition::<Vec<_>, _>(|entry| planned.contains(&entry.planned));
+        for entry in &removed {
+            self.event(&entry.planned.name, None, "stopped: the configuration changed");
+        }
+        stop(removed, super::GRACE);
+        let mut kept: Vec<_> = kept.into_iter().map(Some).collect();
+        for planned in planned {
+            let find =
+                |entry: &&mut Option<Entry>| entry.as_ref().is_some_and(|entry| entry.planned == planned);
+            let entry = kept.iter_mut().find(find).and_then(Option::take);
+            self.entries.push(entry.unwrap_or_else(|| Entry::new(planned)));
+        }
+        self.is_changed = true;
+        self.start_due();
+    }
+
+    /// Returns the time until the next start.
+    pub fn next_start(&self) -> Option<Duration> {
+        let waiting = self.entries.iter().filter(|entry| entry.running.is_none());
+        waiting.map(|entry| entry.time.saturating_duration_since(Instant::now())).min()
+    }
+
+    /// Starts processes whose time has come.
+    pub fn start_due(&mut self) {
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            if entry.running.is_some() || entry.time > Instant::now() {
+                continue;
+            }
+            self.generations += 1;
+            let Planned { name, role, cameras, .. } = entry.planned.clone();
+            let result = self.starter.start(&name, role.command(), &cameras, self.generations, &self.lines);
+            let entry = &mut self.entries[index];
+            entry.time = Instant::now();
+            entry.alive = entry.time;
+            let text = match result {
+                Ok(running) => {
+                    entry.state.pid = Some(running.pid());
+                    entry.state.started = now();
+                    entry.running = Some(running);
+                    format!("started as process {}", entry.state.pid.unwrap_or_default())
+                }
+                Err(error) => {
+                    entry.time += entry.backoff.after(None);
+                    format!("{error:#}")
+                }
+            };
+            self.event(&name, None, &text);
+        }
+    }
+
+    /// Notes the ends of processes and plans their next starts.
+    pub fn reap(&mut self) {
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            let Some(status) = entry.running.as_mut().and_then(Running::exit) else { continue };
+            entry.running = None;
+            let delay = entry.backoff.after(Some(entry.time));
+            entry.time = Instant::now() + delay;
+            entry.state.pid = None;
+            entry.state.restarts += 1;
+            entry.state.reports.clear();
+            let exit = describe(status);
+            entry.state.last_exit = Some(exit.clone());
+            let name = entry.planned.name.clone();
+            self.event(&name, None, &format!("{exit}; next start in {:.1} s", delay.as_secs_f64()));
+        }
+    }
+
+    /// Kills processes that give no sign of life.
+    pub fn check_life(&mut self) {
+        let Some(limit) = self.hang_timeout else { return };
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            let Some(running) = entry.running.as_mut().filter(|_| entry.alive.elapsed() > limit) else {
+                continue;
+            };
+            running.kill();
+            entry.alive = Instant::now();
+            let name = entry.planned.name.clone();
+            self.event(&name, None, &format!("no sign of life for {} s: killed", limit.as_secs()));
+        }
+    }
+
+    /// Counts the time without signs of life from now on.
+    pub fn forgive(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.alive = Instant::now());
+    }
+
+    /// Takes a line of a process.
+    pub fn line(&mut self, name: &str, generation: u64, line: Line) {
+        let is_it = |entry: &&mut Entry| {
+            entry.planned.name == name
+                && entry.running.as_ref().is_some_and(|running| running.generation == generation)
+        };
+        let Some(entry) = self.entries.iter_mut().find(is_it) else { return };
+        entry.alive = Instant::now();
+        let Line::Report(report) = line else { return };
+        let before = entry.state.reports.insert(report.camera.clone(), report.clone());
+        self.is_changed = true;
+        let is_news =
+            before.is_none_or(|before| before.condition != report.condition || before.text != report.text);
+        if is_news {
+            let first_of_page = entry.planned.role == Role::Wall && report.condition == Condition::Running;
+            let text = format!("{}: {}", report.condition, report.text);
+            self.event(name, Some(report.camera), &text);
+            if first_of_page {
+                self.starter.log.line("supervisor", &format!("the page: {}", report.text));
+            }
+        }
+    }
+
+    pub fn command(&mut self, command: &Command) {
+        let Command::Kill { process } = command;
+        if !self.demo {
+            self.note("refused to kill a process: start with --demo");
+            return;
+        }
+        let entry = self.entries.iter_mut().find(|entry| entry.planned.name == *process);
+        match entry.and_then(|entry| entry.running.as_mut()) {
+            Some(running) => {
+                running.kill();
+                self.event(process, None, "killed on request of the page");
+            }
+            None => self.note(&format!("no process '{process}' to kill")),
+        }
+    }
+
+    /// Notes an event of the supervisor itself.
+    pub fn note(&mut self, text: &str) {
+        self.event("supervisor", None, text);
+    }
+
+    /// Publishes the state if it has changed.
+    pub fn publish(&mut self) {
+        if std::mem::take(&mut self.is_changed) {
+            self.publisher.publish(&State {
+                demo: self.demo,
+                processes: self.entries.iter().map(|entry| entry.state.clone()).collect(),
+                events: self.events.iter().cloned().collect(),
+            });
+        }
+    }
+
+    /// Stops all processes; kills those that do not end in time.
+    pub fn stop(&mut self, grace: Duration) {
+        stop(std::mem::take(&mut self.entries), grace);
+    }
+
+    fn event(&mut self, process: &str, camera: Option<String>, text: &str) {
+        let shown = match camera.as_deref() {
+            None | Some("") => text.to_owned(),
+            Some(camera) => format!("{camera}: {text}"),
+        };
+        self.starter.log.line(process, &shown);
+        self.events.push_back(state::Event {
+            time: now(),
+            process: process.to_owned(),
+            camera,
+            text: text.to_owned(),
+        });
+        if self.events.len() > MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.is_changed = true;
+    }
+}
+
+impl Entry {
+    fn new(planned: Planned) -> Self {
+        let state = Process {
+            name: planned.name.clone(),
+            role: planned.role,
+            cameras: planned.cameras.clone(),
+            pid: None,
+            restarts: 0,
+            started: 0.0,
+            last_exit: None,
+            reports: Default::default(),
+        };
+        let now = Instant::now();
+        let backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
+        Self { planned, running: None, backoff, time: now, alive: now, state }
+    }
+}
+
+/// Ends processes; kills those that are not over in time.
+fn stop(mut entries: Vec<Entry>, grace: Duration) {
+    let mut running: Vec<_> = entries.iter_mut().filter_map(|entry| entry.running.take()).collect();
+    running.iter().for_each(Running::terminate);
+    let deadline = Instant::now() + grace;
+    while !running.is_empty() && Instant::now() < deadline {
+        running.retain_mut(|process| process.exit().is_none());
+        thread::sleep(STEP);
+    }
+    // Dropping kills.
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
