@@ -16,6 +16,7 @@ LOOPS ?=
 BENCH ?=
 SECONDS ?= 60
 MINUTES ?= 30
+PROFILE ?= release
 
 .PHONY: help
 help: ## show this list
@@ -33,6 +34,13 @@ demo: ## one process decodes a video, three others read its frames (CLIP=, LOOPS
 	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
 	@clip="$(CLIP)"; [ -n "$$clip" ] || clip=$$(tools/clip.sh); \
 	"$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(LOOPS),--loops $(LOOPS)) "$$clip"
+
+# PROFILE=dev builds in less time and runs slower.
+.PHONY: ingest
+ingest: ## four cameras without hardware: received and decoded once, recorded, analyzed, shown on a page
+	@tools/setup.sh build play ingest
+	cargo build --profile $(PROFILE) --locked --package camera-ingest --package rtsp-cameras
+	@examples/camera-ingest/start.sh "$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))"
 
 .PHONY: test
 test: ## run every check and test that this machine can run

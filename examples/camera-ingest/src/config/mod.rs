@@ -6,6 +6,8 @@ mod build;
 mod file;
 mod parse;
 mod source;
+#[cfg(test)]
+mod tests;
 mod units;
 
 pub use parse::Problem;

@@ -72,10 +72,15 @@ impl Drop for Pipeline {
     }
 }
 
-/// Returns the text of an error message, with its element and details.
+/// Returns the text of an error message, with its element and the last line of its details.
 pub fn text_of(error: &gst::message::Error) -> String {
     let source = error.src().map(|source| source.name().to_string()).unwrap_or_default();
-    format!("{source}: {}", error.error())
+    let details = error.debug().map(|details| details.to_string()).unwrap_or_default();
+    // The lines before name files of GStreamer.
+    match details.lines().skip(1).last() {
+        Some(detail) if !detail.is_empty() => format!("{source}: {} ({detail})", error.error()),
+        _ => format!("{source}: {}", error.error()),
+    }
 }
 
 /// Makes an element.

@@ -34,14 +34,15 @@ impl Status {
         });
     }
 
-    /// Counts, and reports the figure with the next change or the next figure.
+    /// Sets a figure; reports if it is new.
     pub fn value(&self, name: &str, value: f64) {
         self.change(|parts| parts.values.insert(name.to_owned(), value) != Some(value));
     }
 
     fn change(&self, change: impl FnOnce(&mut Parts) -> bool) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if !change(&mut parts) {
+        // Figures alone wait for the first condition.
+        if !change(&mut parts) || parts.conditions.is_empty() {
             return;
         }
         let worst = parts.conditions.values().map(|(condition, _)| *condition).max();

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Media of a camera: one loop of its clip for all clients.
+
+use crate::{VIEWER, clip::Clip};
+use gst::{ClockTime, prelude::*};
+use gst_rtsp_server::{RTSPMediaFactory, prelude::*};
+use std::{thread, time::Duration};
+
+/// Makes the factory of a camera.
+pub fn factory(clip: Clip, has_audio: bool, is_protected: bool) -> RTSPMediaFactory {
+    let video = "appsrc name=source is-live=true format=time max-buffers=8 ! rtph264pay name=pay0 pt=96";
+    let audio = if has_audio {
+        "audiotestsrc is-live=true wave=ticks ! audioconvert ! audioresample ! audio/x-raw,rate=48000,channels=1 \
+         ! avenc_aac ! aacparse ! rtpmp4gpay name=pay1 pt=97"
+    } else {
+        ""
+    };
+    let factory = RTSPMediaFactory::new();
+    factory.set_launch(&format!("( {video} {audio} )"));
+    factory.set_shared(true);
+    if is_protected {
+        let role = gst::Structure::builder(VIEWER)
+            .field("media.factory.access", true)
+            .field("media.factory.construct", true)
+            .build();
+        factory.add_role_from_structure(&role);
+    }
+    factory.connect_media_configure(move |_, media| {
+        let bin = media.element().downcast::<gst::Bin>();
+        let source = bin.ok().and_then(|bin| bin.by_name("source"));
+        let Some(source) = source.and_then(|source| source.downcast::<gst_app::AppSrc>().ok()) else {
+            return;
+        };
+        source.set_caps(Some(&clip.caps));
+        let clip = clip.clone();
+        thread::spawn(move || feed(&source, &clip));
+    });
+    factory
+}
+
+/// Pushes units at their times until the media ends.
+fn feed(source: &gst_app::AppSrc, clip: &Clip) {
+    let mut next = None;
+    for number in 0.. {
+        let Some(unit) = clip.units.get(number % clip.units.len()) else { return };
+        // The media preroll before their clock runs.
+        let now = source.current_running_time();
+        let due = next.unwrap_or_else(|| now.unwrap_or(ClockTime::ZERO));
+        if let Some(early) = now.and_then(|now| due.checked_sub(now)) {
+            thread::sleep(Duration::from_nanos(early.nseconds()));
+        } else if now.is_none() {
+            thread::sleep(Duration::from_nanos(clip.period.nseconds()));
+        }
+        let mut unit = unit.copy();
+        if let Some(unit) = unit.get_mut() {
+            unit.set_pts(due);
+            unit.set_dts(due);
+            unit.set_duration(clip.period);
+        }
+        if source.push_buffer(unit).is_err() {
+            return;
+        }
+        next = Some(due + clip.period);
+    }
+}
