@@ -18,7 +18,11 @@ mod wall;
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use roles::Role;
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use supervisor::plan;
 
 /// Receive, decode, record, analyze and show many cameras, each part in processes of its own.
 #[derive(Parser)]
@@ -36,6 +40,8 @@ enum Command {
     Check { file: PathBuf },
     /// Print the JSON schema of the configuration, for editors
     Schema,
+    /// Run one process of the plan, such as decode-cam0: for service managers
+    Process(OneProcess),
     /// Receive cameras and share their encoded streams
     Capture(Part),
     /// Decode cameras while somebody reads their frames
@@ -58,6 +64,15 @@ struct Run {
     /// Let the page kill processes, to show that nothing happens to the others
     #[arg(long)]
     demo: bool,
+}
+
+#[derive(Args)]
+struct OneProcess {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "camera-ingest.toml")]
+    config: PathBuf,
+    /// Name of the process, as `check` lists it
+    name: String,
 }
 
 /// One role in this process.
@@ -86,7 +101,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     let (role, part) = match command {
         Command::Run(run) => return supervisor::supervise(&run.config, run.demo),
-        Command::Check { file } => return config::check(&file),
+        Command::Check { file } => return check(&file),
+        Command::Process(process) => return run_process(&process),
         Command::Schema => return config::print_schema(),
         Command::Capture(part) => (Role::Capture, part),
         Command::Decode(part) => (Role::Decode, part),
@@ -98,4 +114,22 @@ fn run(command: Command) -> anyhow::Result<()> {
     let config = Config::load_in(&part.config, part.folder.as_deref())?;
     let cameras = config.select(&part.cameras)?;
     roles::run(role, &config, &cameras)
+}
+
+/// Prints the plan of a configuration.
+fn check(file: &Path) -> anyhow::Result<()> {
+    let config = Config::load(file)?;
+    print!("{}", plan::Overview(&config));
+    Ok(())
+}
+
+fn run_process(OneProcess { config, name }: &OneProcess) -> anyhow::Result<()> {
+    let config = Config::load(config)?;
+    let processes = plan::processes(&config);
+    let Some(process) = processes.iter().find(|process| process.name == *name) else {
+        let known: Vec<_> = processes.iter().map(|process| process.name.as_str()).collect();
+        anyhow::bail!("no process '{name}' in the plan, which has {}", known.join(", "));
+    };
+    let cameras = config.select(&process.cameras)?;
+    roles::run(process.role, &config, &cameras)
 }

@@ -241,11 +241,6 @@ impl Config {
     }
 }
 
-/// Prints the plan of a configuration, or every error in it.
-pub fn check(file: &Path) -> Result<()> {
-    Config::load(file).map(|_| ())
-}
-
 /// Prints the JSON schema.
 pub fn print_schema() -> Result<()> {
     println!("{}", serde_json::to_string_pretty(&schemars::schema_for!(file::File))?);

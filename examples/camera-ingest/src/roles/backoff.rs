@@ -4,7 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Doubles the delay after each failed attempt; begins anew after an attempt that worked for a time.
+/// Time after which an attempt counts as successful.
+const STABLE: Duration = Duration::from_secs(5);
+
+/// Doubles the delay after each failed attempt; begins anew after a successful one.
 pub struct Backoff {
     first: Duration,
     most: Duration,
@@ -18,7 +21,7 @@ impl Backoff {
 
     /// Returns the delay after an attempt that worked since `begin`; none: it never worked.
     pub fn after(&mut self, begin: Option<Instant>) -> Duration {
-        if begin.is_some_and(|begin| begin.elapsed() >= self.most) {
+        if begin.is_some_and(|begin| begin.elapsed() >= STABLE) {
             self.next = self.first;
         }
         let delay = self.next;

@@ -72,9 +72,12 @@ impl Drop for Pipeline {
     }
 }
 
-/// Returns the text of an error message, with its element and the last line of its details.
+/// Returns the text of an error message, with the kind of its element and the last line of its
+/// details.
 pub fn text_of(error: &gst::message::Error) -> String {
-    let source = error.src().map(|source| source.name().to_string()).unwrap_or_default();
+    let element = error.src().and_then(|source| source.downcast_ref::<gst::Element>());
+    let factory = element.and_then(gst::Element::factory);
+    let source = factory.map_or("pipeline".into(), |factory| factory.name().to_string());
     let details = error.debug().map(|details| details.to_string()).unwrap_or_default();
     // The lines before name files of GStreamer.
     match details.lines().skip(1).last() {

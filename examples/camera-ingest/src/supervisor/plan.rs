@@ -2,6 +2,10 @@
 
 //! Processes of a site: one for each role and group of cameras.
 
+mod overview;
+
+pub use overview::Overview;
+
 use crate::{
     config::{Access, Camera, Config, Decode, Model, Recording, Wall},
     roles::Role,

@@ -25,7 +25,7 @@ use std::{
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-const MAX_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Interval of checks.
 const TICK: Duration = Duration::from_millis(200);
 /// Time without a unit after which a session counts as lost.

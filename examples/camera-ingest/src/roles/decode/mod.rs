@@ -27,7 +27,7 @@ use std::{
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
-const MAX_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Interval of checks.
 const TICK: Duration = Duration::from_millis(200);
 /// Time without a reader after which decoding ends.
