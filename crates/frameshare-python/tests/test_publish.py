@@ -186,6 +186,10 @@ METAS = [
             "params": {"p": {"a": 1}},
         },
     ),
+    (
+        "GstReferenceTimestampMeta",
+        {"reference": "timestamp/x-unix", "timestamp": 1_700_000_000_000_000_001, "duration": None},
+    ),
 ]
 
 
@@ -223,6 +227,7 @@ def test_metas_arrive():
         ({"a": {"": 1}}, ValueError, "a meta has an invalid name of a field"),
         ({"a": {"x": 1 << 64}}, ValueError, "18446744073709551616 has more than 64 bits"),
         ({"GstVideoCropMeta": {"x": 1}}, ValueError, "a GstVideoCropMeta needs y: a number of pixels"),
+        ({"GstReferenceTimestampMeta": {}}, ValueError, "a GstReferenceTimestampMeta needs reference"),
         ({"GstVideoRegionOfInterestMeta": {}}, ValueError, 'needs type: a name such as "face"'),
     ],
 )

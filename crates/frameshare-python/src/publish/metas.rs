@@ -2,11 +2,11 @@
 
 //! Metas of frames as pairs of a name and a dictionary of values.
 //!
-//! A name is that of a custom meta of GStreamer. Two of GStreamer's own metas have fields:
-//! `GstVideoRegionOfInterestMeta` and `GstVideoCropMeta`.
+//! A name is that of a custom meta of GStreamer. Three of GStreamer's own metas have fields:
+//! `GstVideoRegionOfInterestMeta`, `GstVideoCropMeta` and `GstReferenceTimestampMeta`.
 
 use crate::error::OrRaise;
-use frameshare::event::{Meta, Structure, Value};
+use frameshare::event::{Caps, CapsStructure, Meta, Structure, Value};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -15,6 +15,9 @@ use pyo3::{
 
 const REGION: &str = "GstVideoRegionOfInterestMeta";
 const CROP: &str = "GstVideoCropMeta";
+const REFERENCE_TIMESTAMP: &str = "GstReferenceTimestampMeta";
+/// The feature of all caps without others.
+const SYSTEM_MEMORY: &str = "memory:SystemMemory";
 /// The name of structures that were dictionaries inside of others.
 const NESTED: &str = "values";
 /// Maximum depth of lists and dictionaries: that of the engine.
@@ -55,6 +58,9 @@ fn to_meta(name: &str, values: &Bound<'_, PyDict>) -> PyResult<Meta> {
     if name == CROP {
         return Ok(Meta::Crop(rect()?));
     }
+    if name == REFERENCE_TIMESTAMP {
+        return reference_timestamp(values);
+    }
     if name != REGION {
         return Ok(Meta::Custom(structure(name, values, 0)?));
     }
@@ -77,6 +83,25 @@ fn to_meta(name: &str, values: &Bound<'_, PyDict>) -> PyResult<Meta> {
         None => Vec::new(),
     };
     Ok(Meta::Region { kind, id: integer("id")?, parent: integer("parent")?, rect: rect()?, params })
+}
+
+/// Returns the time of a frame by the clock that `reference` names.
+fn reference_timestamp(values: &Bound<'_, PyDict>) -> PyResult<Meta> {
+    let field = |name| {
+        let missing = || PyValueError::new_err(format!("a {REFERENCE_TIMESTAMP} needs {name}"));
+        values.get_item(name)?.ok_or_else(missing)
+    };
+    let clock = CapsStructure {
+        any_features: false,
+        features: vec![SYSTEM_MEMORY.to_owned()],
+        structure: Structure::new(&field("reference")?.extract::<String>()?),
+    };
+    let duration = values.get_item("duration")?.filter(|duration| !duration.is_none());
+    Ok(Meta::ReferenceTimestamp {
+        reference: Caps::Structures(vec![clock]),
+        timestamp: field("timestamp")?.extract()?,
+        duration: duration.map(|duration| duration.extract()).transpose()?,
+    })
 }
 
 fn structure(name: &str, values: &Bound<'_, PyDict>, depth: usize) -> PyResult<Structure> {
@@ -162,12 +187,26 @@ pub fn to_python<'py>(py: Python<'py>, metadata: &[u8]) -> PyResult<Bound<'py, P
                 place(rect)?;
                 CROP.to_owned()
             }
+            Meta::ReferenceTimestamp { reference, timestamp, duration } => {
+                values.set_item("reference", name_of(&reference))?;
+                values.set_item("timestamp", timestamp)?;
+                values.set_item("duration", duration)?;
+                REFERENCE_TIMESTAMP.to_owned()
+            }
             Meta::Other(name) => name.to_owned(),
             _ => continue,
         };
         metas.append((name, values))?;
     }
     Ok(metas)
+}
+
+/// The name of a reference clock, such as `timestamp/x-ntp`; None for a reference without one.
+fn name_of(reference: &Caps) -> Option<&str> {
+    match reference {
+        Caps::Structures(structures) => structures.first().map(|first| first.structure.name.as_str()),
+        Caps::Any => None,
+    }
 }
 
 fn fill(values: &Bound<'_, PyDict>, structure: &Structure) -> PyResult<()> {

@@ -242,6 +242,10 @@ impl Writer {
         self.structure_at(structure, 0)
     }
 
+    pub fn caps(&mut self, caps: &Caps) -> Written {
+        self.caps_at(caps, 0)
+    }
+
     fn structure_at(&mut self, structure: &Structure, depth: usize) -> Written {
         valid(check(depth <= MAX_DEPTH, "nesting"))?;
         valid(check_structure_name(&structure.name))?;

@@ -3,7 +3,7 @@
 //! Metas of a frame, in the [form](frameshare_protocol::form::meta) that the elements use, too.
 
 use super::{
-    Structure,
+    Caps, Structure,
     codec::{Invalid, Reader, Writer},
 };
 use frameshare_protocol::form::{
@@ -32,6 +32,15 @@ pub enum Meta {
     },
     /// The visible part of the image: left, top, width and height in pixels.
     Crop([u32; 4]),
+    /// The time of the frame by another clock, such as that of a camera.
+    ReferenceTimestamp {
+        /// Names the clock, such as `timestamp/x-unix` or `timestamp/x-ntp`.
+        reference: Caps,
+        /// The time by that clock, in ns.
+        timestamp: u64,
+        /// In ns.
+        duration: Option<u64>,
+    },
     /// A meta of another kind, by its name.
     Other(&'static str),
 }
@@ -104,9 +113,8 @@ impl Meta {
                 Self::Region { kind, id, parent, rect, params }
             }
             Item::Crop(rect) => Self::Crop(rect),
-            Item::ReferenceTimestamp { .. } => {
-                reader.caps()?;
-                Self::Other("reference timestamp")
+            Item::ReferenceTimestamp { timestamp, duration } => {
+                Self::ReferenceTimestamp { reference: reader.caps()?, timestamp, duration }
             }
             Item::Video(_) => Self::Other("video"),
             Item::TimeCode(_) => Self::Other("timecode"),
@@ -144,6 +152,10 @@ impl Meta {
                     params.iter().try_for_each(|param| structure(&mut writer, param))?;
                 }
                 Self::Crop(rect) => writer.plain(&Item::Crop(*rect)),
+                &Self::ReferenceTimestamp { ref reference, timestamp, duration } => {
+                    writer.plain(&Item::ReferenceTimestamp { timestamp, duration });
+                    writer.caps(reference).map_err(MetaError::Invalid)?;
+                }
                 Self::Other(_) => return Err(MetaError::Invalid("kind")),
             }
         }
@@ -154,7 +166,7 @@ impl Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Value;
+    use crate::event::{CapsStructure, Value};
 
     fn metas() -> Vec<Meta> {
         let custom =
@@ -162,7 +174,15 @@ mod tests {
         let rect = [10, 20, 30, 40];
         let params = vec![Structure::new("score").field("value", 0.5)];
         let region = Meta::Region { kind: "face".into(), id: 1, parent: 0, rect, params };
-        vec![Meta::Custom(custom), region, Meta::Crop(rect)]
+        let unix = CapsStructure {
+            any_features: false,
+            features: vec!["memory:SystemMemory".into()],
+            structure: Structure::new("timestamp/x-unix"),
+        };
+        let reference = Caps::Structures(vec![unix]);
+        let time =
+            Meta::ReferenceTimestamp { reference, timestamp: 1_700_000_000_000_000_001, duration: None };
+        vec![Meta::Custom(custom), region, Meta::Crop(rect), time]
     }
 
     #[test]
@@ -177,7 +197,7 @@ mod tests {
         let bytes = Meta::to_metadata(&metas()).unwrap();
         for end in 2..bytes.len() {
             let read = Meta::of_metadata(&bytes[..end]);
-            assert!(read.is_err() || read.unwrap().len() < 3, "cut at {end}");
+            assert!(read.is_err() || read.unwrap().len() < 4, "cut at {end}");
         }
         assert_eq!(Meta::of_metadata(b"\x01own"), Err(MetaError::Version));
         let own = Meta::Custom(Structure::new("1st"));
