@@ -4,9 +4,24 @@
 //!
 //! The form on the wire is that of the Python package (docs/python-publish.md):
 //! `{"session":"1234","sequence":5,"value":{…}}` in a stream with the caps
-//! `application/x-frameshare-results`.
+//! `application/x-frameshare-results`. Unknown fields of a value are ignored.
 
+use anyhow::{Context, Result};
+use frameshare::{
+    Endpoint, Format, Interrupt,
+    event::{Caps, Meta},
+    exporter::{self, Exporter, SlowReaders},
+    fence::Written,
+    reader::Frame,
+};
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Caps of a stream of results.
+pub const CAPS: &str = "application/x-frameshare-results, format=(string)json";
+
+/// The clock of [`Value::time`], in the caps of GstReferenceTimestampMeta.
+pub const CLOCK: &str = "timestamp/x-unix";
 
 /// A result for one frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,4 +56,105 @@ pub struct Region {
     /// The zone, or the class.
     pub label: String,
     pub score: f64,
+}
+
+impl Keyed {
+    /// Returns the result of a frame.
+    pub fn of(frame: &Frame, value: Value) -> Self {
+        Self { session: frame.session().to_string(), sequence: frame.descriptor().sequence.0, value }
+    }
+
+    /// Reads a unit of a stream of results.
+    pub fn read(unit: &Frame) -> Result<Self> {
+        let number = unit.descriptor().sequence;
+        serde_json::from_slice(&bytes_of(unit)).with_context(|| format!("unit {number} is no result"))
+    }
+}
+
+/// Publishes results. No reader holds it back: those that fall behind are disconnected.
+pub struct Publisher {
+    exporter: Exporter,
+    stop: Interrupt,
+}
+
+impl Publisher {
+    /// Opens a stream of results. `stop` ends waits for its memory.
+    pub fn open(stream: &str, stop: &Interrupt) -> Result<Self> {
+        let config = exporter::Config::default().slow_readers(SlowReaders::QueueThenDisconnect);
+        let on_notice = |notice| log::info!("{notice:?}");
+        let exporter = Exporter::bind(&Endpoint::of_text(stream)?, config, on_notice)?;
+        exporter.set_format(Format { caps: CAPS.to_owned(), video: None });
+        Ok(Self { exporter, stop: stop.clone() })
+    }
+
+    pub fn publish(&self, result: &Keyed) -> Result<()> {
+        let text = serde_json::to_vec(result)?;
+        let size = text.len() as u64;
+        let slot = self.exporter.filled(size, &self.stop, |bytes| bytes.copy_from_slice(&text))?;
+        self.exporter.publish(exporter::Frame::new(&slot, size, Written::Cpu), &self.stop)?;
+        Ok(())
+    }
+}
+
+/// Returns the number that identifies a unit and the frame decoded from it: the capture time in ns
+/// since 1970, which the capture role attaches. None for streams of others.
+pub fn time_of(frame: &Frame) -> Option<u64> {
+    let metas = Meta::of_metadata(frame.metadata()).ok()?;
+    metas.into_iter().find_map(|meta| match meta {
+        Meta::ReferenceTimestamp { reference: Caps::Structures(clocks), timestamp, .. } => {
+            clocks.iter().any(|clock| clock.structure.name == CLOCK).then_some(timestamp)
+        }
+        _ => None,
+    })
+}
+
+/// Copies a frame in host memory.
+pub fn bytes_of(frame: &Frame) -> Vec<u8> {
+    match frame.slice() {
+        Some(bytes) => bytes.to_vec(),
+        None => frame.bytes().iter().map(|byte| byte.load(Relaxed)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare::{Policy, reader};
+    use std::time::Duration;
+
+    fn value() -> Value {
+        let label = "door".to_owned();
+        let region = Region { x: 0.25, y: 0.5, width: 0.125, height: 0.25, label, score: 0.75 };
+        Value { time: 1_700_000_000_000_000_001, score: Some(0.5), boxes: vec![region] }
+    }
+
+    /// As crates/frameshare-python writes it.
+    const OF_PYTHON: &str = r#"{"session":"18446744073709551615","sequence":5,"value":{"time":1700000000000000001,"score":0.5,"boxes":[{"x":0.25,"y":0.5,"width":0.125,"height":0.25,"label":"door","score":0.75}]}}"#;
+
+    #[test]
+    fn results_have_the_form_of_the_python_package() {
+        let keyed = Keyed { session: u64::MAX.to_string(), sequence: 5, value: value() };
+        assert_eq!(serde_json::to_string(&keyed).unwrap(), OF_PYTHON);
+        assert_eq!(serde_json::from_str::<Keyed>(OF_PYTHON).unwrap(), keyed);
+        let other = r#"{"session":"1","sequence":2,"value":{"time":3,"model":"v1"}}"#;
+        let read = serde_json::from_str::<Keyed>(other).unwrap();
+        assert_eq!(read.value, Value { time: 3, score: None, boxes: Vec::new() });
+    }
+
+    #[test]
+    fn published_results_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.sock");
+        let stop = Interrupt::new().unwrap();
+        let publisher = Publisher::open(path.to_str().unwrap(), &stop).unwrap();
+        let config = reader::Config::default().policy(Policy::Lossless);
+        let mut results = reader::Frames::open(path.to_str().unwrap(), config).unwrap();
+        for sequence in 0..100 {
+            let keyed = Keyed { session: "7".into(), sequence, value: value() };
+            publisher.publish(&keyed).unwrap();
+            let unit = results.next_within(Duration::from_secs(60)).unwrap().unwrap();
+            assert_eq!(Keyed::read(&unit).unwrap(), keyed);
+            assert_eq!(time_of(&unit), None);
+        }
+    }
 }
