@@ -8,6 +8,10 @@ mod decode;
 mod pipeline;
 mod status;
 
+mod changes;
+mod record;
+mod stop;
+
 use crate::{
     config::{Camera, Config},
     report::Reporter,
@@ -92,6 +96,7 @@ pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
         Role::Capture => capture::run(&context),
         Role::Decode => decode::run(&context),
         Role::Wall => wall::run(&context),
+        Role::Record => record::run(&context),
         role => bail!("no role {role:?} yet"),
     }
 }

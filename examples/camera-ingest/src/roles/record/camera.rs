@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Streams of one camera: reads them, opens them again, and reports.
+
+use super::{
+    recorder::{Figures, Recorder},
+    unit::Unit,
+};
+use crate::{
+    config::Camera,
+    report::{Condition, Report},
+    results::Keyed,
+    roles::{Context, changes::Changes, stop::wait},
+};
+use anyhow::Result;
+use frameshare::{
+    Endpoint, Policy,
+    reader::{Config, Item, Reader, ReaderKey, ReaderSet},
+};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Interval of checks while nothing arrives.
+const TICK: Duration = Duration::from_millis(100);
+/// Time until a stream that ended with an error is opened again, and a folder that could not be.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time without a unit after which the camera counts as lost.
+const SILENCE: Duration = Duration::from_secs(3);
+/// Maximum time to finish segments when the role is stopped.
+const FINISH: Duration = Duration::from_millis(700);
+/// Units that may be leased at once: each is copied and released immediately.
+const MAX_HELD: u32 = 16;
+
+/// A stream of the camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Video,
+    Audio,
+    /// Results, and their name in the file beside the segment.
+    Results(&'static str),
+}
+
+struct Stream {
+    kind: Kind,
+    name: String,
+    key: Option<ReaderKey>,
+    /// When it is opened again.
+    retry: Instant,
+    /// Why it ended.
+    error: Option<String>,
+}
+
+/// Records a camera until the role is stopped.
+pub fn record(camera: &Camera, context: &Context) -> Result<()> {
+    let Some(recorder) = open(camera, context) else { return Ok(()) };
+    let mut recording = Recording {
+        camera,
+        context,
+        recorder,
+        set: ReaderSet::default(),
+        streams: streams(camera),
+        arrived: None,
+        changes: Changes::default(),
+    };
+    recording.run()?;
+    recording.recorder.stop(FINISH);
+    Ok(())
+}
+
+/// Opens the recorder; waits while its folder cannot be used. None if the role is stopped.
+fn open(camera: &Camera, context: &Context) -> Option<Recorder> {
+    let mut known = String::new();
+    loop {
+        match Recorder::open(&context.config.recording.folder, &camera.name, context.config.recording.segment)
+        {
+            Ok(recorder) => return Some(recorder),
+            Err(error) => {
+                let text = format!("{error:#}");
+                if text != known {
+                    known.clone_from(&text);
+                    let (camera, condition) = (camera.name.clone(), Condition::Failed);
+                    context.reporter.send(&Report { camera, condition, text, values: BTreeMap::new() });
+                }
+            }
+        }
+        if wait(&context.stop, Some(RETRY)) {
+            return None;
+        }
+    }
+}
+
+fn streams(camera: &Camera) -> Vec<Stream> {
+    let mut kinds = vec![(Kind::Video, camera.encoded()), (Kind::Audio, camera.audio())];
+    if camera.motion {
+        kinds.push((Kind::Results("motion"), camera.motion_results()));
+    }
+    if camera.model {
+        kinds.push((Kind::Results("model"), camera.model_results()));
+    }
+    let stream = |(kind, name)| Stream { kind, name, key: None, retry: Instant::now(), error: None };
+    kinds.into_iter().map(stream).collect()
+}
+
+struct Recording<'a> {
+    camera: &'a Camera,
+    context: &'a Context<'a>,
+    recorder: Recorder,
+    set: ReaderSet,
+    streams: Vec<Stream>,
+    /// When the last unit of video arrived.
+    arrived: Option<Instant>,
+    changes: Changes,
+}
+
+impl Recording<'_> {
+    fn run(&mut self) -> Result<()> {
+        let stop = &self.context.stop;
+        let mut due = Instant::now();
+        while !stop.is_set() {
+            self.open_streams();
+            if self.recorder.is_behind() {
+                // Units wait at the exporter meanwhile.
+                wait(stop, Some(Duration::from_millis(10)));
+            } else if let Some((key, item)) = self.set.next(Some(TICK), stop)? {
+                match item {
+                    Ok(item) => self.take(key, item),
+                    Err(error) => self.lose(key, &error.to_string()),
+                }
+            }
+            if Instant::now() >= due {
+                due = Instant::now() + TICK;
+                self.recorder.tick();
+                if self.arrived.is_some_and(|arrived| arrived.elapsed() > SILENCE) {
+                    self.arrived = None;
+                    self.recorder.pause();
+                }
+                self.changes.send(&self.context.reporter, self.state());
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the streams that are not open, without waiting for their exporters.
+    fn open_streams(&mut self) {
+        for stream in &mut self.streams {
+            if stream.key.is_some() || stream.retry > Instant::now() {
+                continue;
+            }
+            let config = Config::default()
+                .name(format!("camera-ingest record {}", self.camera.name))
+                .policy(Policy::Lossless)
+                .max_held(MAX_HELD)
+                .reconnect(true)
+                .connection_timeout(None);
+            let opened = Endpoint::find(&stream.name)
+                .map_err(anyhow::Error::from)
+                .and_then(|endpoint| Ok(Reader::start(&endpoint, config)?));
+            match opened {
+                Ok(reader) => stream.key = Some(self.set.add(reader)),
+                Err(error) => stream.fail(&format!("{error:#}")),
+            }
+        }
+    }
+
+    fn take(&mut self, key: ReaderKey, item: Item) {
+        let Some(stream) = self.streams.iter_mut().find(|stream| stream.key == Some(key)) else { return };
+        match (stream.kind, item) {
+            (Kind::Video, Item::Format(format)) => self.recorder.video_caps(&format.caps),
+            (Kind::Audio, Item::Format(format)) => self.recorder.audio_caps(&format.caps),
+            (Kind::Video, Item::Frame(unit)) => {
+                stream.error = None;
+                self.arrived = Some(Instant::now());
+                self.recorder.video(Unit::of(&unit));
+            }
+            (Kind::Audio, Item::Frame(unit)) => self.recorder.audio(Unit::of(&unit)),
+            (Kind::Results(source), Item::Frame(unit)) => match Keyed::read(&unit) {
+                Ok(result) => self.recorder.result(source, result.value),
+                Err(error) => log::warn!("{}: {error:#}", stream.name),
+            },
+            (Kind::Video, Item::EndOfStream) => self.recorder.pause(),
+            _ => {}
+        }
+    }
+
+    /// Leaves a stream that ended with an error, to open it again.
+    fn lose(&mut self, key: ReaderKey, error: &str) {
+        self.set.remove(key);
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.key == Some(key)) {
+            stream.fail(error);
+            log::warn!("{}: {error}", stream.name);
+        }
+    }
+
+    fn state(&self) -> Report {
+        let error = self.streams.iter().find_map(|stream| Some((&stream.name, stream.error.as_ref()?)));
+        let (condition, text) = match (self.recorder.failure(), error, self.recorder.part()) {
+            (Some(failure), _, _) => (Condition::Failed, failure.to_owned()),
+            (None, Some((name, error)), _) => (Condition::Failed, format!("{name}: {error}")),
+            (None, None, Some(part)) => {
+                let name = part.file_name().unwrap_or_default().to_string_lossy();
+                (Condition::Running, format!("copies into {}/{name}", self.camera.name))
+            }
+            (None, None, None) => {
+                (Condition::Waiting, format!("no key unit of {} yet", self.camera.encoded()))
+            }
+        };
+        let Figures { segments, units, lost } = self.recorder.figures;
+        let unplaced = self.recorder.unplaced();
+        let values =
+            [("segments", segments), ("units", units), ("lost", lost), ("unplaced_results", unplaced)];
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect();
+        Report { camera: self.camera.name.clone(), condition, text, values }
+    }
+}
+
+impl Stream {
+    fn fail(&mut self, error: &str) {
+        self.key = None;
+        self.error = Some(error.to_owned());
+        self.retry = Instant::now() + RETRY;
+    }
+}
