@@ -9,6 +9,7 @@ mod pipeline;
 mod status;
 
 mod changes;
+mod motion;
 mod record;
 mod stop;
 
@@ -97,6 +98,7 @@ pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
         Role::Decode => decode::run(&context),
         Role::Wall => wall::run(&context),
         Role::Record => record::run(&context),
+        Role::Motion => motion::run(&context),
         role => bail!("no role {role:?} yet"),
     }
 }

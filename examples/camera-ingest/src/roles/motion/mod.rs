@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Motion detection: reads the frames of cameras in place and publishes a result for each.
+//!
+//! One thread reads all cameras of the process, each with policy `latest`: it always works on the
+//! newest frame, and delays no other reader. Frames in GPU memory come as downloads.
+
+mod detector;
+
+use super::{Context, changes::Changes};
+use crate::{
+    config::Camera,
+    report::{Condition, Report},
+    results::{Keyed, Publisher, Region, Value, time_of},
+};
+use anyhow::{Context as _, Result};
+use detector::Detector;
+use frameshare::{
+    Endpoint, Policy,
+    reader::{Config, Frame, Item, Reader, ReaderKey, ReaderSet},
+    video::ColorModel,
+};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Interval of checks while no frame arrives.
+const TICK: Duration = Duration::from_millis(500);
+/// Time until a stream that ended with an error is opened again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time without a frame after which a camera is waited for.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Detects motion until the role is stopped.
+pub fn run(context: &Context) -> Result<()> {
+    let wanted = context.cameras.iter().filter(|camera| camera.motion);
+    let mut watches: Vec<_> = wanted.map(Watch::new).collect();
+    let mut set = ReaderSet::default();
+    let mut due = Instant::now();
+    while !context.stop.is_set() {
+        for watch in &mut watches {
+            watch.open(&mut set, context);
+        }
+        if let Some((key, item)) = set.next(Some(TICK), &context.stop)?
+            && let Some(watch) = watches.iter_mut().find(|watch| watch.key == Some(key))
+        {
+            let taken = item.map_err(anyhow::Error::from).and_then(|item| watch.take(&item));
+            if let Err(error) = taken {
+                set.remove(key);
+                watch.fail(&format!("{error:#}"));
+            }
+        }
+        if Instant::now() >= due {
+            due = Instant::now() + TICK;
+            watches.iter_mut().for_each(|watch| watch.report(context));
+        }
+    }
+    Ok(())
+}
+
+/// A camera, its reader and its results.
+struct Watch<'a> {
+    camera: &'a Camera,
+    key: Option<ReaderKey>,
+    publisher: Option<Publisher>,
+    detector: Option<Detector>,
+    retry: Instant,
+    error: Option<String>,
+    arrived: Option<Instant>,
+    frames: u64,
+    score: f64,
+    changes: Changes,
+}
+
+impl<'a> Watch<'a> {
+    fn new(camera: &'a Camera) -> Self {
+        Self {
+            camera,
+            key: None,
+            publisher: None,
+            detector: None,
+            retry: Instant::now(),
+            error: None,
+            arrived: None,
+            frames: 0,
+            score: 0.0,
+            changes: Changes::default(),
+        }
+    }
+
+    /// Opens the streams if they are not open, without waiting for the exporter.
+    fn open(&mut self, set: &mut ReaderSet, context: &Context) {
+        if self.key.is_some() || self.retry > Instant::now() {
+            return;
+        }
+        let mut open = || {
+            if self.publisher.is_none() {
+                self.publisher = Some(Publisher::open(&self.camera.motion_results(), &context.stop)?);
+            }
+            let config = Config::default()
+                .name(format!("camera-ingest motion {}", self.camera.name))
+                .policy(Policy::Latest)
+                .max_held(2)
+                .reconnect(true)
+                .connection_timeout(None);
+            Ok(Reader::start(&Endpoint::find(&self.camera.frames())?, config)?)
+        };
+        match open() {
+            Ok(reader) => self.key = Some(set.add(reader)),
+            Err::<_, anyhow::Error>(error) => self.fail(&format!("{error:#}")),
+        }
+    }
+
+    fn take(&mut self, item: &Item) -> Result<()> {
+        let Item::Frame(frame) = item else { return Ok(()) };
+        let (score, boxes) = self.detect(frame)?;
+        let value = Value { time: time_of(frame).unwrap_or(0), score: Some(score), boxes };
+        let publisher = self.publisher.as_ref().context("the stream of results is not open")?;
+        publisher.publish(&Keyed::of(frame, value))?;
+        (self.score, self.error, self.arrived) = (score, None, Some(Instant::now()));
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn detect(&mut self, frame: &Frame) -> Result<(f64, Vec<Region>)> {
+        let format = frame.format()?;
+        let luma = frame.plane(0)?;
+        let (width, height) = (luma.width as usize, luma.height as usize);
+        let is_luma = matches!(format.pixels.color_model(), ColorModel::Yuv | ColorModel::Gray);
+        anyhow::ensure!(
+            is_luma && luma.row_bytes == width && luma.tile.is_none(),
+            "{} has no plane of luma with 8 bits: use a camera, or a decoder, with NV12 or I420",
+            format.pixels.name()
+        );
+        if !self.detector.as_ref().is_some_and(|detector| detector.fits(width, height)) {
+            self.detector = Some(Detector::new(width, height, &self.camera.zones));
+        }
+        let detector = self.detector.as_mut().context("no detector")?;
+        if luma.row_slice(0).is_some() {
+            return Ok(detector.next(|row| luma.row_slice(row).unwrap_or_default()));
+        }
+        // The exporter of another user may write meanwhile.
+        let mut copy = vec![0; width * height];
+        luma.copy_to(&mut copy, width)?;
+        Ok(detector.next(|row| &copy[row * width..][..width]))
+    }
+
+    fn fail(&mut self, error: &str) {
+        self.key = None;
+        self.error = Some(error.to_owned());
+        self.retry = Instant::now() + RETRY;
+    }
+
+    fn report(&mut self, context: &Context) {
+        let report = self.state();
+        self.changes.send(&context.reporter, report);
+    }
+
+    fn state(&self) -> Report {
+        let is_silent = self.arrived.is_none_or(|arrived| arrived.elapsed() > SILENCE);
+        let (condition, text) = match &self.error {
+            Some(error) => (Condition::Failed, error.clone()),
+            None if is_silent => (Condition::Waiting, format!("no frame of {}", self.camera.frames())),
+            None => (Condition::Running, "scores each frame".to_owned()),
+        };
+        let values =
+            BTreeMap::from([("frames".to_owned(), self.frames as f64), ("score".to_owned(), self.score)]);
+        Report { camera: self.camera.name.clone(), condition, text, values }
+    }
+}
