@@ -9,6 +9,7 @@ mod pipeline;
 mod status;
 
 mod changes;
+mod model;
 mod motion;
 mod record;
 mod stop;
@@ -99,6 +100,7 @@ pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
         Role::Wall => wall::run(&context),
         Role::Record => record::run(&context),
         Role::Motion => motion::run(&context),
+        Role::Model => model::run(&context),
         role => bail!("no role {role:?} yet"),
     }
 }
