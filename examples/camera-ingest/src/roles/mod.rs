@@ -4,22 +4,20 @@
 
 pub mod backoff;
 mod capture;
-mod decode;
-mod pipeline;
-mod status;
-
 mod changes;
+mod decode;
 mod model;
 mod motion;
+mod pipeline;
 mod record;
-mod stop;
+mod status;
 
 use crate::{
     config::{Camera, Config},
     report::Reporter,
     wall,
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -101,7 +99,6 @@ pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
         Role::Record => record::run(&context),
         Role::Motion => motion::run(&context),
         Role::Model => model::run(&context),
-        role => bail!("no role {role:?} yet"),
     }
 }
 

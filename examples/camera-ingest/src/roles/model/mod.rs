@@ -6,7 +6,7 @@
 //! one report a line, in JSON. It ends when its standard input ends: so it does not outlive this
 //! process. Where Python or one of its packages is not installed the role is off, with the reason.
 
-use super::{Context, stop::wait};
+use super::Context;
 use crate::report::{Condition, Report};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,6 +33,9 @@ if sys.version_info < (3, 11):
 print(', '.join(missing), end='')
 ";
 
+/// Time of one wait of a role that is off.
+const IDLE: Duration = Duration::from_secs(3600);
+
 /// Interval of checks whether the program has ended.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -45,13 +48,13 @@ pub fn run(context: &Context) -> Result<()> {
     if let Some(why) = missing(&python) {
         let text = format!("off: {why} is not installed");
         report(context, Condition::Off, &text);
-        wait(&context.stop, None);
+        while context.pause(IDLE) {}
         return Ok(());
     }
     let program = &context.config.model.program;
     if !program.is_file() {
         report(context, Condition::Off, &format!("off: there is no program {}", program.display()));
-        wait(&context.stop, None);
+        while context.pause(IDLE) {}
         return Ok(());
     }
     report(context, Condition::Waiting, "loads the model");
@@ -109,7 +112,7 @@ fn end_of(child: &mut Child, context: &Context) -> Result<ExitStatus> {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if wait(&context.stop, Some(TICK)) {
+        if !context.pause(TICK) {
             break;
         }
     }

@@ -16,7 +16,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use detector::Detector;
 use frameshare::{
-    Endpoint, Policy,
+    Endpoint,
     reader::{Config, Frame, Item, Reader, ReaderKey, ReaderSet},
     video::ColorModel,
 };
@@ -100,7 +100,7 @@ impl<'a> Watch<'a> {
             }
             let config = Config::default()
                 .name(format!("camera-ingest motion {}", self.camera.name))
-                .policy(Policy::Latest)
+                .policy(self.camera.policies.motion)
                 .max_held(2)
                 .reconnect(true)
                 .connection_timeout(None);

@@ -10,7 +10,7 @@ use crate::{
     config::Camera,
     report::{Condition, Report},
     results::Keyed,
-    roles::{Context, changes::Changes, stop::wait},
+    roles::{Context, changes::Changes},
 };
 use anyhow::Result;
 use frameshare::{
@@ -85,7 +85,7 @@ fn open(camera: &Camera, context: &Context) -> Option<Recorder> {
                 }
             }
         }
-        if wait(&context.stop, Some(RETRY)) {
+        if !context.pause(RETRY) {
             return None;
         }
     }
@@ -122,7 +122,7 @@ impl Recording<'_> {
             self.open_streams();
             if self.recorder.is_behind() {
                 // Units wait at the exporter meanwhile.
-                wait(stop, Some(Duration::from_millis(10)));
+                self.context.pause(Duration::from_millis(10));
             } else if let Some((key, item)) = self.set.next(Some(TICK), stop)? {
                 match item {
                     Ok(item) => self.take(key, item),
@@ -148,9 +148,13 @@ impl Recording<'_> {
             if stream.key.is_some() || stream.retry > Instant::now() {
                 continue;
             }
+            let policy = match stream.kind {
+                Kind::Video => self.camera.policies.record,
+                Kind::Audio | Kind::Results(_) => Policy::Lossless,
+            };
             let config = Config::default()
                 .name(format!("camera-ingest record {}", self.camera.name))
-                .policy(Policy::Lossless)
+                .policy(policy)
                 .max_held(MAX_HELD)
                 .reconnect(true)
                 .connection_timeout(None);

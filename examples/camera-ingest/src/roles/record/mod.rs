@@ -16,7 +16,7 @@ mod sidecar;
 mod tests;
 mod unit;
 
-use super::{Context, stop::wait};
+use super::Context;
 use anyhow::Result;
 use std::{
     thread,
@@ -28,7 +28,6 @@ const BETWEEN_DELETIONS: Duration = Duration::from_secs(5);
 
 /// Records cameras until the role is stopped.
 pub fn run(context: &Context) -> Result<()> {
-    gst::init()?;
     thread::scope(|scope| {
         let cameras = context.cameras.iter().filter(|camera| camera.record).map(|camera| {
             let recording = || camera::record(camera, context);
@@ -61,7 +60,7 @@ fn delete_old(context: &Context) {
                 }
             }
         }
-        if wait(&context.stop, Some(BETWEEN_DELETIONS)) {
+        if !context.pause(BETWEEN_DELETIONS) {
             return;
         }
     }

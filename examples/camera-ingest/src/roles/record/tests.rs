@@ -4,12 +4,12 @@
 
 use super::{camera, files};
 use crate::{
-    config::{Camera, Config, Decode, Model, Recording, Source, Wall},
+    config::{Access, Camera, Config, Decode, Groups, Model, Policies, Recording, Source, Wall},
     report::Reporter,
     results::{Keyed, Publisher, Value, time_of},
     roles::Context,
 };
-use frameshare::{Interrupt, reader};
+use frameshare::{Interrupt, Policy, reader};
 use gst::prelude::*;
 use std::{
     fs,
@@ -42,12 +42,16 @@ impl Site {
             record: true,
             motion: true,
             model: false,
+            policies: Policies { record: Policy::Lossless, motion: Policy::Latest, model: Policy::Latest },
         };
         let recording =
             Recording { folder: folder.path().to_owned(), segment, max_age: None, max_bytes: None };
         let model = Model { program: "none".into(), device: None };
         let wall = Wall { listen: ([127, 0, 0, 1], 0).into() };
-        let config = Config { cameras: vec![camera], recording, model, wall };
+        let groups = Groups { capture: 1, decode: 1, record: 4, motion: 4, model: 4 };
+        let access = Access::default();
+        let config =
+            Config { cameras: vec![camera], recording, model, wall, groups, access, hang_timeout: None };
         Self { folder, config, stop: Interrupt::new().unwrap() }
     }
 
