@@ -144,12 +144,12 @@ test-torch: ## the same with an installed PyTorch
 
 .PHONY: test-ray
 test-ray: ## test the example of a Ray cluster, three nodes on this machine, some 3 minutes
-	@tools/setup.sh build python
+	@tools/setup.sh build python network
 	@tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
 
 .PHONY: test-network
 test-network: ## test what leaves a machine or a container, between namespaces (needs root)
-	@tools/setup.sh test
+	@tools/setup.sh test network
 	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools --package camera-ingest
 	cargo build --locked --package frameshare --example gpu-export --example gpu-read
 	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"; \
