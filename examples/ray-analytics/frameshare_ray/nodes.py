@@ -11,6 +11,8 @@ from .directory import Directory
 from .records import NAMESPACE
 
 DIRECTORY = "directory"
+HEAD = {"node:__internal_head__": 0.001}
+"""A resource of the head, without which there is no cluster."""
 UNLIMITED = -1
 """Restarts of an actor."""
 
@@ -38,6 +40,7 @@ def directory(lost_after: float) -> ActorProxy[Directory]:
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
+        resources=HEAD,  # the loss of another node costs no directory
         max_restarts=UNLIMITED,
     )
     return options.remote(lost_after)

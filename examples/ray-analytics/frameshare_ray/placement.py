@@ -13,7 +13,7 @@ from ray import ObjectRef
 from ray.actor import ActorProxy
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError
 
-from . import nodes
+from . import analysis, nodes
 from .plan import plan
 from .reader import Reader
 from .records import Figures, Result, View
@@ -55,6 +55,7 @@ class Placement:
     def __init__(self, patterns: Sequence[str], options: Options | None = None) -> None:
         self._patterns = list(patterns)
         self._options = options or Options()
+        analysis.load(self._options.analysis)  # a wrong name is an error here
         self._directory = nodes.directory(self._options.lost_after)
         self._agents: dict[str, object] = {}
         self._readers: dict[str, _Placed] = {}
@@ -73,7 +74,7 @@ class Placement:
             self._next_check = time.monotonic() + self._options.report_interval
             self._check_nodes()
             self._place()
-            self._ask()
+            self._ask_all()
         calls: dict[ObjectRef[Any], str] = {
             placed.results: stream for stream, placed in self._readers.items() if placed.results
         }
@@ -82,10 +83,13 @@ class Placement:
         if not waiting:
             time.sleep(patience)
             return []
-        ready, _ = ray.wait(waiting, num_returns=1, timeout=patience)
-        if ready and ready[0] not in calls:
+        if not ray.wait(waiting, num_returns=1, timeout=patience)[0]:
+            return []
+        ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        taken = [result for call in ready if call in calls for result in self._take(calls[call])]
+        if self._views in ready:
             self._follow()
-        return self._take(calls[ready[0]]) if ready and ready[0] in calls else []
+        return taken
 
     def __iter__(self) -> Iterator[Result]:
         while True:
@@ -122,13 +126,19 @@ class Placement:
             if node not in self._agents:
                 self._agents[node] = nodes.agent(node, self._directory, self._options.report_interval)
 
-    def _ask(self) -> None:
+    def _ask_all(self) -> None:
         """Calls the directory and the readers that have no call under way."""
         if not self._views:
-            self._views = self._directory.wait.remote(self._view, self._options.lost_after)
+            self._ask_directory()
         for placed in self._readers.values():
             if not placed.results:
-                placed.results = placed.actor.take.remote(self._options.lost_after, self._options.batch)
+                self._ask_reader(placed)
+
+    def _ask_directory(self) -> None:
+        self._views = self._directory.wait.remote(self._view, self._options.lost_after)
+
+    def _ask_reader(self, placed: _Placed) -> None:
+        placed.results = placed.actor.take.remote(self._options.lost_after, self._options.batch)
 
     def _follow(self) -> None:
         """Applies the view of the directory."""
@@ -138,8 +148,8 @@ class Placement:
         except ActorUnavailableError as error:  # asked again at the next check
             log.warning("the directory restarts: %s", error)
             return
+        self._ask_directory()
         self._place()
-        self._ask()
 
     def _place(self) -> None:
         """Starts, moves and stops readers as planned."""
@@ -162,7 +172,9 @@ class Placement:
                 "scheduling_strategy": nodes.at(node),
             }
         )
-        self._readers[stream] = _Placed(node, options.remote(stream, self._options.analysis))
+        placed = _Placed(node, options.remote(stream, self._options.analysis))
+        self._readers[stream] = placed
+        self._ask_reader(placed)
 
     def _stop(self, stream: str) -> None:
         reader = self._readers.pop(stream)
@@ -175,12 +187,11 @@ class Placement:
         call, placed.results = placed.results, None
         try:
             results = ray.get(call) if call else []
+            self._ask_reader(placed)
+            return results
         except ActorUnavailableError as error:  # asked again at the next check
             log.warning("the reader of %s restarts: %s", stream, error)
-            return []
         except LOST as error:
             log.warning("the reader of %s is lost: %s", stream, error)
             del self._readers[stream]
-            return []
-        self._ask()
-        return results
+        return []

@@ -180,6 +180,32 @@ def test_command_prints_results_as_json(cluster: LocalCluster) -> None:
     assert isinstance(results[0]["session"], str) and "brightness" in results[0]["value"]
 
 
+def test_readers_end_with_the_killed_program(cluster: LocalCluster) -> None:
+    def readers() -> int:
+        shown = subprocess.run(
+            [TOOL, "info", "--json", "cam0"],
+            env=cluster.nodes[0].environment,
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        return len(json.loads(shown.stdout)["readers"])
+
+    wait_until(lambda: readers() == 0, "readers of other tests have ended")
+    command = [
+        sys.executable,
+        "-m",
+        "frameshare_ray",
+        "--address",
+        ray.get_runtime_context().gcs_address,
+        "cam0",
+    ]
+    program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: readers() == 1, "the program's reader")
+    program.kill()
+    program.wait()
+    wait_until(lambda: readers() == 0, "the reader has ended")
+
+
 def test_stream_of_a_lost_node_is_read_where_it_comes_back(
     cluster: LocalCluster, placement: Placement
 ) -> None:
