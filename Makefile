@@ -150,8 +150,8 @@ test-ray: ## test the example of a Ray cluster, three nodes on this machine, som
 .PHONY: test-network
 test-network: ## test what leaves a machine or a container, between namespaces (needs root)
 	@tools/setup.sh test network
-	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools --package camera-ingest
-	cargo build --locked --package frameshare --example gpu-export --example gpu-read
+	cargo build --locked --package gst-plugin-frameshare --package frameshare-tools --package camera-ingest --package frameshare \
+		--lib --bins --example gpu-export --example gpu-read
 	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"; \
 		tests/simcuda/install.sh "$$target/simcuda" >/dev/null
 	@status=0; tests/network/rtsp.py || status=1; \

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def measure_idle(placement: Placement, cluster: LocalCluster, seconds: float) -> float:
-    """Returns the bytes a second that cross nodes without readers: directory, agents and Ray itself."""
+    """Returns the bytes a second that cross nodes without readers: directory, agents and Ray."""
     placement.close()
     traffic, begin = Traffic(cluster.nodes), time.monotonic()
     time.sleep(seconds)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The manifests of examples/camera-ingest/deploy: their schemas, and their namespaces, users and mounts.
+"""The manifests of examples/camera-ingest/deploy: their schemas, namespaces, users and mounts.
 
 An exporter and readers run as the manifests say, without a container engine. Run by `make test-network`,
 as root, with a Python that has the packages of containers.txt. Prints PASS, FAIL or SKIP for each test.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Hosts for tests: a network namespace and a folder of streams for each, and a cable between them."""
+"""Hosts for tests: a network namespace and a folder of streams for each, and a cable."""
 
 import os
 import shutil

@@ -53,7 +53,7 @@ class Node:
                 environment = (folder / "environ").read_bytes()
                 if f"XDG_RUNTIME_DIR={self.folder}\0".encode() in environment:
                     os.kill(int(folder.name), number)
-            except (ProcessLookupError, FileNotFoundError, PermissionError):  # ended, or of another user
+            except (ProcessLookupError, FileNotFoundError, PermissionError):  # ended, or foreign
                 continue
 
 

@@ -31,7 +31,7 @@ class Outbox:
             self._changed.notify()
 
     def take(self, timeout: float, batch: float) -> list[Result]:
-        """Waits for a result, and for those of `batch` seconds more; returns none at the timeout."""
+        """Waits for a result, and for those of `batch` seconds more; none at the timeout."""
         with self._changed:
             if self._changed.wait_for(lambda: self._results or self._failure, timeout):
                 self._changed.wait_for(lambda: self._failure, batch)

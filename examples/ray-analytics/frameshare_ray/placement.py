@@ -108,7 +108,7 @@ class Placement:
         return answers
 
     def close(self) -> None:
-        """Ends the readers. Directory and agents stay for other placements: `nodes.stop` ends them."""
+        """Ends the readers. Directory and agents stay, until `nodes.stop` ends them."""
         for stream in list(self._readers):
             self._stop(stream)
 

@@ -32,7 +32,7 @@ def plan(view: View, patterns: Iterable[str], current: Mapping[str, str]) -> dic
 
 
 def _balance(view: View, places: dict[str, str], load: Counter[str]) -> None:
-    """Moves readers from nodes with at least two more readers than another node of the same stream."""
+    """Moves readers to nodes of their streams that have at least two readers less."""
     moved = True
     while moved:
         moved = False

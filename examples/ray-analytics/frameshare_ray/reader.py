@@ -46,7 +46,7 @@ class Reader:
             try:
                 self._read()
                 error_text = "the stream has ended"
-            except frameshare.Error as error:  # no exporter, or no permission: shown, and tried again
+            except frameshare.Error as error:  # shown, and tried again
                 error_text = str(error)
             except Exception as error:  # of the analysis
                 self._outbox.fail(error)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-"""Bytes of TCP between the nodes of a local cluster, from the counters of each connection (`ss`)."""
+"""Bytes of TCP between the nodes of a local cluster, counted for each connection (`ss`)."""
 
 import re
 import subprocess
