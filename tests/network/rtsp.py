@@ -11,9 +11,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-from hosts import PATIENCE, ROOT, TOOL, Failed, Hosts, Skipped, main, run, wait_for
+from hosts import PATIENCE, ROOT, TARGET, TOOL, Failed, Hosts, Skipped, main, run, wait_for
 
 SERVER = ROOT / "examples" / "rtsp-server" / "rtsp_server.py"
+INGEST = TARGET / "debug" / "camera-ingest"
 UNITS = Path(__file__).resolve().parent / "units.py"
 KEY_UNITS = 25
 """Units from one key unit to the next."""
@@ -26,6 +27,7 @@ CAMERA = (
 )
 # The commands of the README, for the server and for its client.
 COMMANDS = re.findall(r"^    (.*)$", (SERVER.parent / "README.md").read_text(), re.M)
+CAMERA_LINE = COMMANDS[2]
 AS_CAMERA = COMMANDS[1].removeprefix("gst-launch-1.0 ")
 CLIENT = AS_CAMERA.split("! video/x-h264")[0]
 COUNTED = CLIENT + "! identity silent=false eos-after=50 ! fakesink"
@@ -121,6 +123,16 @@ def units_are_identical(site):
     site.here.stop(sent)
 
 
+def camera_ingest_reads_it_as_its_camera(site):
+    """A line of the configuration is a camera of the second host."""
+    file = site.there.folder / "site.toml"
+    file.write_text(f"[cameras]\n{CAMERA_LINE}\n")
+    capture = site.there.start("capture", INGEST, "capture", "--config", file)
+    site.there.wait_for_stream("cam0.video", capture)
+    site.there.start("received", "/usr/bin/python3", UNITS, "cam0.video")
+    wait_for("units at the second host", lambda: len(site.there.lines("received")) > KEY_UNITS)
+
+
 def clients_share_one_reader(site):
     """Clients by TCP and UDP share the server's reader, which ends with the last one."""
     clients = [
@@ -200,6 +212,7 @@ def with_site(test):
 if __name__ == "__main__":
     tests = [
         units_are_identical,
+        camera_ingest_reads_it_as_its_camera,
         clients_share_one_reader,
         stopped_client_delays_no_other,
         missing_exporter_is_refused,
