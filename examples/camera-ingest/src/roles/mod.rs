@@ -68,19 +68,20 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sleeps for a time; returns false, at once, when the role is stopped.
+    /// Sleeps for a time, or until the stop if the time has no end; returns false, at once, when the
+    /// role is stopped.
     pub fn pause(&self, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
+        let deadline = Instant::now().checked_add(time);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.stop.is_set() || left.is_zero() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if self.stop.is_set() || left.is_some_and(|left| left.is_zero()) {
                 return !self.stop.is_set();
             }
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], Some(&timeout)) {
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 // The interrupt is checked in steps then.
-                Err(_) => thread::sleep(left.min(Duration::from_millis(100))),
+                Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
     }
@@ -89,6 +90,7 @@ impl Context<'_> {
 /// Runs a role until it is stopped.
 pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
     let stop = stop_of_signals()?;
+    end_with_panics();
     gst::init().context("GStreamer does not start")?;
     gstframeshare::plugin_register_static().context("the plugin frameshare does not start")?;
     let context = Context { config, cameras, reporter: Reporter::of_environment(), stop };
@@ -116,4 +118,14 @@ fn stop_of_signals() -> Result<frameshare::Interrupt> {
         }
     });
     Ok(stop)
+}
+
+/// Ends the process when a thread panics: the supervisor starts it again, and no camera of its group
+/// is without its thread.
+fn end_with_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        default(panic);
+        std::process::exit(101);
+    }));
 }

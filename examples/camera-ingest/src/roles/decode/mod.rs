@@ -98,7 +98,7 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
             continue;
         };
         if !was_on {
-            last = Instant::now();
+            (decoded, last) = (frames.load(Ordering::Relaxed), Instant::now());
             status.set("", Condition::Waiting, format!("waiting for {}", work.input));
         }
         let count = frames.load(Ordering::Relaxed);

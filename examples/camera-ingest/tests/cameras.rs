@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Capture and decoding: sessions with cameras, what is decoded, and for whom.
+
+mod common;
+
+use common::{Place, Process, Server, wait};
+use frameshare::{
+    Endpoint, Policy,
+    observer::{Observer, Snapshot},
+    reader::{Config, Frames},
+};
+use gst::prelude::*;
+use rustix::process::Signal;
+use std::{path::Path, time::Duration};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the state of a stream, once there is one that fits.
+fn observe(stream: &str, what: &str, fits: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let endpoint = Endpoint::at(stream).unwrap();
+    wait(what, || {
+        let observer = Observer::connect(&endpoint, LIMIT).ok()?;
+        Some(observer.latest().clone()).filter(|snapshot| fits(snapshot))
+    })
+}
+
+fn has(snapshot: &Snapshot, part: &str) -> bool {
+    snapshot.format.as_ref().is_some_and(|format| format.caps.contains(part))
+}
+
+fn reader(stream: &str) -> Frames {
+    let config = Config::default().policy(Policy::Latest).connection_timeout(Some(LIMIT));
+    Frames::open(stream, config).unwrap()
+}
+
+/// Reads so many frames and returns their sessions.
+fn read(frames: &mut Frames, count: usize) -> Vec<u64> {
+    let next = |_| frames.next_within(LIMIT).unwrap().expect("a frame in time").session();
+    let mut sessions: Vec<_> = (0..count).map(next).collect();
+    sessions.dedup();
+    sessions
+}
+
+#[test]
+fn camera_is_received_again_with_another_size() {
+    let place = Place::new();
+    let mut server = Server::start(0, "--frames 20 cam/main=320x240@10");
+    place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
+    let mut capture = place.start("capture cam0");
+    capture.expect("cam0: running: H.264 320x240");
+    let mut frames = reader(&place.stream("cam0.video"));
+    let session = read(&mut frames, 5);
+
+    server.kill();
+    capture.expect("next attempt in ");
+    let port = server.port;
+    let server = Server::start(port, "--frames 20 cam/main=160x120@10");
+    capture.expect("cam0: running: H.264 160x120");
+    observe(&place.stream("cam0.video"), "new size", |snapshot| has(snapshot, "width=(int)160"));
+    // The reader kept its connection.
+    assert_eq!(read(&mut frames, 5), session);
+    capture.stop();
+    assert_eq!(server.process.text().matches("play ").count(), 1, "{}", server.process.text());
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn camera_without_data_is_connected_again() {
+    let place = Place::new();
+    let server = Server::start(0, "--frames 20 cam/main=64x64@10");
+    place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
+    let mut capture = place.start("capture cam0");
+    capture.expect("cam0: running");
+    server.process.signal(Signal::STOP);
+    capture.expect("cam0: failed: no video for 10 s");
+    server.process.signal(Signal::CONT);
+    capture.expect_times("cam0: running", 2);
+    capture.stop();
+}
+
+#[test]
+fn all_readers_share_one_session_with_the_camera() {
+    let place = Place::new();
+    let server = Server::start(0, "--audio --frames 20 cam/main=64x64@10 cam/sub=32x32@10");
+    let url = |path| server.url(path);
+    place.configure(&format!(
+        "[cameras]\ncam0 = {{ main = '{}', sub = '{}' }}\n",
+        url("cam/main"),
+        url("cam/sub")
+    ));
+    let mut capture = place.start("capture cam0");
+    let mut decode = place.start("decode cam0");
+    capture.expect("cam0: running: main: H.264 64x64; sub: H.264 32x32");
+    for stream in ["cam0.video", "cam0.sub", "cam0.audio", "cam0"] {
+        let mut readers = [reader(&place.stream(stream)), reader(&place.stream(stream))];
+        readers.iter_mut().for_each(|frames| _ = read(frames, 3));
+    }
+    let frames = observe(&place.stream("cam0"), "decoded frames", |snapshot| snapshot.format.is_some());
+    assert_eq!(frames.format.unwrap().video.unwrap().width, 32, "the sub-stream is decoded");
+    capture.stop();
+    decode.stop();
+    let text = server.process.text();
+    assert_eq!((text.matches("cam/main").count(), text.matches("cam/sub").count()), (1, 1), "{text}");
+}
+
+#[test]
+fn decoder_works_only_while_frames_are_read() {
+    let place = Place::new();
+    let server = Server::start(0, "--frames 20 cam/main=64x64@10");
+    place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
+    let capture = place.start("capture cam0");
+    let mut decode = place.start("decode cam0");
+    let units = place.stream("cam0.video");
+    capture.expect("cam0: running");
+    decode.expect("cam0: off: no reader");
+    assert_eq!(observe(&units, "units", |_| true).readers.len(), 0);
+    let mut frames = reader(&place.stream("cam0"));
+    read(&mut frames, 5);
+    decode.expect("cam0: running: ");
+    assert_eq!(observe(&units, "units", |_| true).readers.len(), 1);
+    drop(frames);
+    decode.expect_times("cam0: off: no reader", 2);
+    observe(&units, "end of the decoder", |snapshot| snapshot.readers.is_empty());
+    // It starts again, with another exporter of the units, too.
+    let mut frames = reader(&place.stream("cam0"));
+    read(&mut frames, 5);
+    drop(capture);
+    let _capture = place.start("capture cam0");
+    read(&mut frames, 5);
+    decode.stop();
+}
+
+#[test]
+fn killed_decoder_costs_units_nothing() {
+    let place = Place::new();
+    let server = Server::start(0, "--frames 20 cam/main=64x64@10");
+    place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
+    let _capture = place.start("capture cam0");
+    let decode = place.start("decode cam0");
+    let config = Config::default().policy(Policy::Lossless).connection_timeout(Some(LIMIT));
+    let mut units = Frames::open(&place.stream("cam0.video"), config).unwrap();
+    read(&mut reader(&place.stream("cam0")), 2);
+    let mut last = None;
+    let mut expect_next = |count| {
+        for _ in 0..count {
+            let unit = units.next_within(LIMIT).unwrap().expect("a unit in time");
+            let sequence = unit.descriptor().sequence.0;
+            assert!(last.is_none_or(|last| sequence == last + 1), "{sequence} after {last:?}");
+            last = Some(sequence);
+        }
+    };
+    expect_next(5);
+    drop(decode); // with SIGKILL
+    expect_next(10);
+}
+
+#[test]
+fn login_is_sent_to_the_camera_and_shown_nowhere() {
+    let place = Place::new();
+    let server = Server::start(0, "--login admin:hunter2 --frames 20 cam/main=64x64@10");
+    let url = server.url("cam/main");
+    let start = |password: &str, config: &str| {
+        place.configure(config);
+        let mut command = place.command("capture cam0");
+        Process::start(command.env("CAM0_PASSWORD", password))
+    };
+    let config = format!("[cameras.cam0]\nmain = '{url}'\nuser = 'admin'\npassword-env = 'CAM0_PASSWORD'\n");
+    let capture = start("hunter3", &config);
+    capture.expect("cam0: failed: ");
+    assert!(!capture.text().contains("hunter3"), "{}", capture.text());
+    drop(capture);
+    for config in [config, format!("[cameras]\ncam0 = '{}'\n", url.replace("//", "//admin:hunter2@"))] {
+        let mut capture = start("hunter2", &config);
+        capture.expect("cam0: running: H.264 64x64");
+        capture.stop();
+        assert!(!capture.text().contains("hunter2"), "{}", capture.text());
+    }
+}
+
+/// Makes a file with one second of video.
+fn make_clip(path: &Path) {
+    gst::init().unwrap();
+    let pipeline = gst::parse::launch(
+        "videotestsrc num-buffers=10 ! video/x-raw,width=64,height=64,framerate=10/1 ! x264enc ! h264parse \
+         ! matroskamux ! filesink name=file",
+    );
+    let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
+    pipeline.by_name("file").unwrap().set_property("location", path);
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let end = [gst::MessageType::Eos, gst::MessageType::Error];
+    let message = pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::from_seconds(60), &end).unwrap();
+    pipeline.set_state(gst::State::Null).unwrap();
+    assert_eq!(message.type_(), gst::MessageType::Eos, "{message:?}");
+}
+
+#[test]
+fn file_is_played_in_a_loop_as_one_stream() {
+    let place = Place::new();
+    make_clip(&place.path("clip.mkv"));
+    place.configure("[cameras]\ncam0 = 'clip.mkv'\n");
+    let mut capture = place.start("capture cam0");
+    let mut units = reader(&place.stream("cam0.video"));
+    let mut last = (0, 0);
+    for _ in 0..35 {
+        let unit = units.next_within(LIMIT).unwrap().expect("a unit in time");
+        let now = (unit.session(), unit.descriptor().dts.or(unit.descriptor().pts).unwrap_or_default());
+        assert!(last.0 == 0 || now.0 == last.0 && now.1 >= last.1, "{now:?} after {last:?}");
+        last = now;
+    }
+    capture.stop();
+}
+
+#[test]
+fn pattern_is_shared_raw_and_encoded() {
+    let place = Place::new();
+    place.configure("[cameras]\ncam0 = 'pattern:ball?width=64&height=48&rate=10'\ncam1 = 'pattern:none'\n");
+    let mut capture = place.start("capture");
+    capture.expect("cam0: running: raw 64x48, encoded here for recording");
+    capture.expect("cam1: failed: videotestsrc has no pattern 'none'");
+    read(&mut reader(&place.stream("cam0")), 3);
+    read(&mut reader(&place.stream("cam0.video")), 3);
+    let frames = observe(&place.stream("cam0"), "frames", |snapshot| snapshot.format.is_some());
+    assert_eq!(frames.format.unwrap().video.unwrap().height, 48);
+    assert_eq!(
+        frames.counters.copies.iter().map(|copy| copy.count).sum::<u64>(),
+        0,
+        "frames are shared in place"
+    );
+    let mut decode = place.start("decode cam0");
+    decode.expect("cam0: off: raw video: capture shares its frames");
+    decode.stop();
+    capture.stop();
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The supervisor with real processes and real kills. The cameras are patterns.
+
+mod common;
+
+use common::{Place, is, pid, process, runs, signal, wait};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{fs, os::unix::net::UnixDatagram, time::Duration};
+
+/// Two cameras that nobody reads but the page.
+const CAMERAS: &str = "[cameras]
+cam0 = 'pattern:ball?width=64&height=64&rate=5'
+cam1 = 'pattern:ball?width=64&height=64&rate=5'
+[defaults]
+record = false
+motion = false
+[wall]
+listen = '127.0.0.1:0'
+";
+
+fn are_running(state: &Value) -> bool {
+    is(state, "capture-cam0", "cam0", "running") && is(state, "capture-cam1", "cam1", "running")
+}
+
+#[test]
+fn killed_process_is_restarted_and_others_run_on() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let mut site = place.start("run");
+    let mut control = place.control();
+    let before = control.expect("running cameras", are_running);
+    let victim = pid(&before, "capture-cam0").unwrap();
+    signal(victim, Signal::KILL);
+    let after = control
+        .expect("restart", |state| process(state, "capture-cam0")["restarts"] == 1 && are_running(state));
+    assert_ne!(pid(&after, "capture-cam0"), Some(victim));
+    assert_eq!(process(&after, "capture-cam0")["last_exit"], "killed by signal 9");
+    assert_eq!(pid(&after, "capture-cam1"), pid(&before, "capture-cam1"));
+    site.expect("capture-cam0: killed by signal 9; next start in ");
+    let pids = ["capture-cam0", "capture-cam1"].map(|name| pid(&after, name).unwrap());
+    site.stop();
+    assert!(!pids.into_iter().any(runs));
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn stopped_process_is_killed_and_restarted() {
+    let place = Place::new();
+    place.configure(&format!("hang-timeout = 3\n{CAMERAS}"));
+    let _site = place.start("run");
+    let mut control = place.control();
+    let before = control.expect("running cameras", are_running);
+    signal(pid(&before, "capture-cam0").unwrap(), Signal::STOP);
+    let after = control.expect("restart", |state| {
+        process(state, "capture-cam0")["restarts"].as_u64() >= Some(1)
+            && is(state, "capture-cam0", "cam0", "running")
+    });
+    let events = after["events"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["text"] == "no sign of life for 3 s: killed"), "{events:#?}");
+}
+
+#[test]
+fn reload_changes_only_what_changed() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let site = place.start("run");
+    let mut control = place.control();
+    let before = control.expect("running cameras", are_running);
+
+    place.configure(&CAMERAS.replace("cam0 = ", "cam0 = 5 # "));
+    site.signal(Signal::HUP);
+    site.expect("the configuration is not changed");
+    site.expect("camera-ingest.toml:2: cameras.cam0: ");
+
+    place.configure(&format!(
+        "{}",
+        CAMERAS.replace("cam1 = 'pattern:ball", "cam2 = 'pattern:smpte?rate=5'\ncam1 = 'pattern:snow")
+    ));
+    site.signal(Signal::HUP);
+    let after = control.expect("new cameras", |state| {
+        are_running(state)
+            && is(state, "capture-cam2", "cam2", "running")
+            && pid(state, "capture-cam1") != pid(&before, "capture-cam1")
+    });
+    assert_eq!(pid(&after, "capture-cam0"), pid(&before, "capture-cam0"));
+    assert_eq!(process(&after, "capture-cam1")["restarts"], 0, "a changed process is new");
+
+    place.configure(&CAMERAS.replace("cam1 = ", "# "));
+    site.signal(Signal::HUP);
+    let last = control.expect("removed cameras", |state| {
+        process(state, "capture-cam1").is_null() && process(state, "capture-cam2").is_null()
+    });
+    assert_eq!(pid(&last, "capture-cam0"), pid(&before, "capture-cam0"));
+    wait("end of the socket", || (!place.left().contains(&"cam2.sock".to_owned())).then_some(()));
+}
+
+#[test]
+fn restart_after_edit_uses_configuration_in_force() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let _site = place.start("run");
+    let mut control = place.control();
+    let before = control.expect("running cameras", are_running);
+    place.configure("this is no configuration");
+    signal(pid(&before, "capture-cam0").unwrap(), Signal::KILL);
+    control.expect("restart", |state| process(state, "capture-cam0")["restarts"] == 1 && are_running(state));
+}
+
+#[test]
+fn processes_end_with_killed_supervisor() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let site = place.start("run");
+    let state = place.control().expect("running cameras", are_running);
+    site.signal(Signal::KILL);
+    for name in ["capture-cam0", "capture-cam1", "wall"] {
+        let Some(pid) = pid(&state, name) else { continue };
+        wait("end of the process", || (!runs(pid)).then_some(()));
+    }
+}
+
+#[test]
+fn kill_command_needs_demo_mode() {
+    let kill = json!({ "command": "kill", "process": "capture-cam0" });
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let mut site = place.start("run");
+    let mut control = place.control();
+    let state = control.expect("running cameras", are_running);
+    assert_eq!(state["demo"], false);
+    control.send(&kill);
+    site.expect("refused to kill a process");
+    assert_eq!(pid(&control.expect("state", |_| true), "capture-cam0"), pid(&state, "capture-cam0"));
+    site.stop();
+
+    let site = place.start("run --demo");
+    let mut control = place.control();
+    assert_eq!(control.expect("running cameras", are_running)["demo"], true);
+    control.send(&kill);
+    control.expect("restart", |state| process(state, "capture-cam0")["restarts"] == 1 && are_running(state));
+    // Other text closes the connection, and nothing else.
+    control.send(&json!("nonsense"));
+    place.control().expect("state", are_running);
+    drop(site);
+}
+
+#[test]
+fn service_manager_is_notified() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let socket = UnixDatagram::bind(place.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = place.command("run");
+    let mut site = common::Process::start(command.env("NOTIFY_SOCKET", place.path("notify")));
+    let expect = |part: &str| {
+        let mut buffer = [0; 4096];
+        loop {
+            let size = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{part}: {error}"));
+            if String::from_utf8_lossy(&buffer[..size]).contains(part) {
+                return;
+            }
+        }
+    };
+    expect("READY=1");
+    expect("WATCHDOG=1");
+    let state = place.control().expect("running cameras", are_running);
+    let environment = fs::read(format!("/proc/{}/environ", pid(&state, "capture-cam0").unwrap())).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains("NOTIFY_SOCKET"));
+    site.signal(Signal::HUP);
+    expect("RELOADING=1");
+    expect("READY=1");
+    site.signal(Signal::TERM);
+    expect("STOPPING=1");
+    assert!(site.wait().success());
+}
+
+#[test]
+fn passwords_are_in_no_log_title_or_state() {
+    let place = Place::new();
+    fs::write(place.path("secret"), "hunter2\n").unwrap();
+    place.configure(&format!(
+        "{CAMERAS}
+[cameras.cam2]
+main = 'rtsp://127.0.0.1:9/x'
+user = 'admin'
+password-file = 'secret'
+[cameras.cam3]
+main = 'rtsp://admin:hunter2@127.0.0.1:9/x'
+"
+    ));
+    let site = place.start("run");
+    let mut control = place.control();
+    let state = control.expect("lost cameras", |state| {
+        is(state, "capture-cam2", "cam2", "failed") && is(state, "capture-cam3", "cam3", "failed")
+    });
+    for process in state["processes"].as_array().unwrap() {
+        let Some(pid) = process["pid"].as_u64() else { continue };
+        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!String::from_utf8_lossy(&title).contains("hunter2"));
+    }
+    assert!(!state.to_string().contains("hunter2"));
+    assert!(!site.text().contains("hunter2"));
+    let output = place.command("capture absent").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no camera 'absent'") && !error.contains("hunter2"), "{error}");
+}
