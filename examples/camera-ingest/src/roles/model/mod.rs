@@ -46,14 +46,14 @@ const END: Duration = Duration::from_millis(700);
 pub fn run(context: &Context) -> Result<()> {
     let python = env::var_os(PYTHON).unwrap_or_else(|| "python3".into());
     if let Some(why) = missing(&python) {
-        let text = format!("off: {why} is not installed");
+        let text = format!("{why} is not installed");
         report(context, Condition::Off, &text);
         while context.pause(IDLE) {}
         return Ok(());
     }
     let program = &context.config.model.program;
     if !program.is_file() {
-        report(context, Condition::Off, &format!("off: there is no program {}", program.display()));
+        report(context, Condition::Off, &format!("there is no program {}", program.display()));
         while context.pause(IDLE) {}
         return Ok(());
     }

@@ -199,14 +199,14 @@ impl Recording<'_> {
 
     fn state(&self) -> Report {
         let error = self.streams.iter().find_map(|stream| Some((&stream.name, stream.error.as_ref()?)));
-        let (condition, text) = match (self.recorder.failure(), error, self.recorder.part()) {
+        let (condition, text) = match (self.recorder.failure(), error, self.recorder.is_recording()) {
             (Some(failure), _, _) => (Condition::Failed, failure.to_owned()),
             (None, Some((name, error)), _) => (Condition::Failed, format!("{name}: {error}")),
-            (None, None, Some(part)) => {
-                let name = part.file_name().unwrap_or_default().to_string_lossy();
-                (Condition::Running, format!("copies into {}/{name}", self.camera.name))
+            // The same text for all segments: each change is an event.
+            (None, None, true) => {
+                (Condition::Running, format!("copies {} into segments", self.camera.encoded()))
             }
-            (None, None, None) => {
+            (None, None, false) => {
                 (Condition::Waiting, format!("no key unit of {} yet", self.camera.encoded()))
             }
         };

@@ -255,9 +255,9 @@ impl Recorder {
         self.failure.as_ref().map(|(failure, _)| failure.text.as_str())
     }
 
-    /// Path of the file that is being written.
-    pub fn part(&self) -> Option<&Path> {
-        self.current.as_ref().map(Segment::part)
+    /// Returns whether units are being recorded.
+    pub fn is_recording(&self) -> bool {
+        self.current.is_some()
     }
 
     /// Number of results whose frame is in no segment.
