@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Recordings: the numbers in their frames.
+
+use gst::prelude::*;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Cells of the number at the top of each frame, the highest bit at the left.
+const CELLS: usize = 32;
+/// Height of the row of cells in parts of the picture's.
+const PARTS: usize = 12;
+
+/// A segment, decoded.
+#[derive(Debug)]
+pub struct Recording {
+    pub file: PathBuf,
+    pub width: i32,
+    /// Numbers of the frames, and their times in seconds.
+    pub frames: Vec<(u32, f64)>,
+    /// Whether it has a track of audio.
+    pub has_audio: bool,
+}
+
+impl Recording {
+    /// Reads all segments of a camera, in the order of their names.
+    pub fn all(folder: &Path) -> Vec<Self> {
+        gst::init().expect("GStreamer starts");
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "mkv"));
+        files.sort();
+        files.into_iter().map(Self::read).collect()
+    }
+
+    fn read(file: PathBuf) -> Self {
+        let description = format!(
+            "filesrc location={} ! matroskademux name=demux demux.video_0 ! decodebin ! videoconvert \
+             ! video/x-raw,format=GRAY8 ! appsink name=out sync=false",
+            file.display()
+        );
+        let pipeline = gst::parse::launch(&description).expect("a pipeline").downcast::<gst::Pipeline>();
+        let pipeline = pipeline.expect("a pipeline");
+        let out = pipeline.by_name("out").expect("out").downcast::<gst_app::AppSink>().expect("an appsink");
+        pipeline.set_state(gst::State::Playing).expect("the file plays");
+        let mut recording = Self { file, width: 0, frames: Vec::new(), has_audio: false };
+        while let Ok(sample) = out.pull_sample() {
+            let info = gst_video::VideoInfo::from_caps(sample.caps().expect("caps")).expect("video");
+            let buffer = sample.buffer().expect("a buffer");
+            let time = buffer.pts().expect("a time").nseconds() as f64 / 1e9;
+            recording.width = info.width() as i32;
+            recording.frames.push((number(buffer, &info), time));
+        }
+        let demux = pipeline.by_name("demux").expect("demux");
+        recording.has_audio = demux.src_pads().iter().any(|pad| pad.name().starts_with("audio"));
+        pipeline.set_state(gst::State::Null).expect("the pipeline stops");
+        recording
+    }
+}
+
+/// Reads the number of a gray frame.
+fn number(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> u32 {
+    let pixels = buffer.map_readable().expect("readable");
+    let row = info.height() as usize / PARTS / 2;
+    let width = info.width() as usize;
+    let row = &pixels[row * info.stride()[0] as usize..][..width];
+    (0..CELLS)
+        .fold(0, |number, cell| number << 1 | u32::from(row[(2 * cell + 1) * width / (2 * CELLS)] > 125))
+}
+
+/// Frames whose numbers follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub first: u32,
+    pub last: u32,
+    pub frames: usize,
+}
+
+/// Returns the runs of numbers; after the number `end` - 1 comes 0.
+pub fn runs(recordings: &[Recording], end: u32) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (number, _) in recordings.iter().flat_map(|recording| &recording.frames) {
+        match runs.last_mut() {
+            Some(run) if *number == (run.last + 1) % end => {
+                run.last = *number;
+                run.frames += 1;
+            }
+            _ => runs.push(Run { first: *number, last: *number, frames: 1 }),
+        }
+    }
+    runs
+}
