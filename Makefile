@@ -157,6 +157,11 @@ test-network: ## test what leaves a machine or a container, between namespaces (
 	@status=0; tests/network/rtsp.py || status=1; \
 		tests/python.sh with tests/network/containers.txt tests/network/containers.py || status=1; exit $$status
 
+.PHONY: test-page
+test-page: ## test the page of the camera ingest demo in headless Chromium, some 50 s
+	@tools/setup.sh page
+	@tests/page/run.sh test
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build

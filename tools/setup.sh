@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test network rootfs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -62,10 +62,16 @@ missing() { # GROUP...
         need syspy cv2 python3-opencv "the OpenCV recipe"
         ;;
       python) need py ensurepip python3-venv "tests the Python package in environments of its own" ;;
+      page)
+        missing build play
+        command -v google-chrome >/dev/null || need cmd chromium chromium "shows the page of the camera ingest demo"
+        need cmd node nodejs "drives the browser"
+        need cmd npm npm "installs the browser's driver"
+        ;;
       network) need cmd ip iproute2 "connects network namespaces, and counts the bytes of connections" ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python test network rootfs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }

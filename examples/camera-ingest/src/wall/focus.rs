@@ -33,7 +33,7 @@ enum Content {
     #[default]
     None,
     Units(Units),
-    Pictures(Arc<CameraView>, watch::Receiver<Option<Picture>>, Subscription),
+    Pictures { camera: Arc<CameraView>, newest: watch::Receiver<Option<Picture>>, _subscription: Subscription },
 }
 
 /// A message for the page.
@@ -50,7 +50,7 @@ impl Focus {
             (Some(camera), Mode::Pictures) => {
                 let (subscription, mut newest) = camera.pictures.subscribe();
                 newest.mark_unchanged();
-                Content::Pictures(Arc::clone(camera), newest, subscription)
+                Content::Pictures { camera: Arc::clone(camera), newest, _subscription: subscription }
             }
         };
         Self { number, content, under_way: 0 }
@@ -60,7 +60,7 @@ impl Focus {
     pub fn taken(&mut self, number: u16, count: u32) {
         if number == self.number {
             self.under_way = self.under_way.saturating_sub(count);
-            if let Content::Pictures(camera, ..) = &self.content {
+            if let Content::Pictures { camera, .. } = &self.content {
                 camera.pictures.want();
             }
         }
@@ -86,7 +86,7 @@ impl Focus {
                 }
                 None => pending().await,
             },
-            Content::Pictures(_, newest, _) if self.under_way < MAX_PICTURES => loop {
+            Content::Pictures { newest, .. } if self.under_way < MAX_PICTURES => loop {
                 if newest.changed().await.is_err() {
                     pending::<()>().await;
                 }

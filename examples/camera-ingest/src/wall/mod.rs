@@ -19,7 +19,7 @@ mod server;
 mod session;
 
 use crate::{
-    config::{Camera, Decode, Source},
+    config::{Camera, Decode},
     report::{Condition, Report, Reporter},
     roles::Context,
 };
@@ -75,8 +75,6 @@ struct Made {
 
 /// Serves the page until the role is stopped.
 pub fn run(context: &Context) -> Result<()> {
-    gst::init().context("GStreamer does not start")?;
-    gstframeshare::plugin_register_static().context("the elements of frameshare are not there")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(context))
 }
@@ -207,23 +205,8 @@ fn describe(camera: &Camera) -> Value {
     let zones: Vec<_> =
         camera.zones.iter().map(|zone| json!({ "name": zone.name, "points": zone.points })).collect();
     json!({
-        "name": camera.name, "source": source_of(&camera.main), "sub": camera.sub.as_ref().map(source_of),
-        "decode": decode, "raw": is_raw(&camera.main), "zones": zones,
+        "name": camera.name, "source": camera.main.to_string(), "sub": camera.sub.as_ref().map(ToString::to_string),
+        "decode": decode, "raw": camera.main.is_raw(), "zones": zones,
         "record": camera.record, "motion": camera.motion, "model": camera.model,
     })
-}
-
-/// Returns whether a source has frames that nobody has encoded.
-fn is_raw(source: &Source) -> bool {
-    matches!(source, Source::Pattern { .. } | Source::Device(_))
-}
-
-fn source_of(source: &Source) -> String {
-    match source {
-        Source::Rtsp { url, .. } => url.clone(),
-        Source::File(path) | Source::Device(path) => path.display().to_string(),
-        Source::Pattern { pattern, width, height, rate } => {
-            format!("pattern {pattern}, {width}x{height}, {rate}/s")
-        }
-    }
 }

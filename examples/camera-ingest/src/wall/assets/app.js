@@ -70,6 +70,7 @@ function route() {
   const name = decodeURIComponent(location.hash.slice(1));
   const index = cameras.findIndex((camera) => camera.name === name);
   const before = focus.index;
+  byId("wall").hidden = index >= 0;
   if (index >= 0) {
     focus.open(index, cameras[index], results[index]);
     byId("focus-title").focus();
@@ -77,8 +78,6 @@ function route() {
     focus.close();
     if (before !== null) wall.tiles[before]?.button.focus();
   }
-  document.body.classList.toggle("one", index >= 0);
-  byId("wall").hidden = index >= 0;
   wall.show(index < 0);
   update();
 }

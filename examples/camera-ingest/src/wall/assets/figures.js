@@ -90,12 +90,19 @@ function readersTable(stream, site) {
     element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
+/** The process of a reader, and its pipeline, which says what it reads for. */
+function nameOf(reader, site) {
+  const [program, pipeline] = reader.name.split(/[ /]/);
+  const isNamed = pipeline && !/^pipeline[0-9]*$/.test(pipeline);
+  return (processOf(site, reader.pid) ?? program) + (isNamed ? ` (${pipeline})` : "");
+}
+
 function readerRow(names, reader, stream, site) {
-  const name = processOf(site, reader.pid) ?? reader.name;
+  const name = nameOf(reader, site);
   const p99 = reader.age_p99 === null ? "" : ` (99 % ≤ ${milliseconds(reader.age_p99)})`;
   const fence = reader.fence_why ? ` (${reader.fence_why})` : "";
   const why = reader.memory === stream.memory ? "" : ", downloaded";
-  const copies = [reader.copies.length ? copiesOf(reader.copies) : "", reader.cannot_adopt ?? ""].filter(Boolean);
+  const copies = [reader.copies.length ? copiesOf(reader.copies) : "", stream.memory === "host" ? "" : reader.cannot_adopt ?? ""].filter(Boolean);
   const cells = [
     element("th", { scope: "row", title: `${reader.name}, process ${reader.pid}` }, name),
     reader.policy, rate(reader.rate), milliseconds(reader.age) + p99, `${reader.lag}`,

@@ -50,7 +50,7 @@ class Tile {
     setText(this.#rate, frames === null ? rate(units) : rate(frames));
     setText(this.#age, this.#age_ms === null ? "" : `${milliseconds(this.#age_ms)} to here`);
     const lost = figures ? lostOf(figures) : 0;
-    setText(this.#lost, lost === 0 ? "none lost" : `${lost} lost`);
+    setText(this.#lost, `${lost} lost`);
     this.#plot.draw(history.series(frames === null ? "units" : "frames"));
     const motion = this.results.motion;
     this.#motion.value = motion ?? 0;

@@ -19,6 +19,8 @@ use tokio::sync::watch;
 /// Size and rate of pictures.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
+    /// Name of the reader.
+    pub name: &'static str,
     pub width: u32,
     pub quality: u32,
     /// Maximum number of pictures in a second.
@@ -27,9 +29,9 @@ pub struct Size {
 
 impl Size {
     /// A picture among others.
-    pub const TILE: Self = Self { width: 384, quality: 72, rate: 5 };
+    pub const TILE: Self = Self { name: "tiles", width: 384, quality: 72, rate: 5 };
     /// The only picture.
-    pub const FOCUS: Self = Self { width: 1280, quality: 80, rate: 10 };
+    pub const FOCUS: Self = Self { name: "pictures", width: 1280, quality: 80, rate: 10 };
 }
 
 /// A picture of one frame.
@@ -59,8 +61,8 @@ impl Pictures {
     /// Makes pictures of a stream while there are subscribers. `report` receives the reason why
     /// there are none, and `None` after each picture.
     pub fn new(stream: &str, size: Size, report: impl Fn(Option<&str>) + Send + Sync + 'static) -> Self {
-        let Size { width, quality, rate } = size;
-        let source = reading(stream, "max-held=3 max-queued=1");
+        let Size { name, width, quality, rate } = size;
+        let source = reading(stream, "max-held=4 max-queued=2");
         let pipeline = format!(
             "{source} ! videoconvertscale n-threads=1 ! video/x-raw,width={width},pixel-aspect-ratio=1/1 \
              ! jpegenc quality={quality} ! appsink name=sink sync=false max-buffers=1 drop=true"
@@ -72,7 +74,7 @@ impl Pictures {
             interval: Duration::from_secs(1) / rate,
             report: Box::new(report),
         });
-        Self { source: Source::new(pipeline, Arc::clone(&made) as Arc<dyn Client>), made }
+        Self { source: Source::new(name, pipeline, Arc::clone(&made) as Arc<dyn Client>), made }
     }
 
     pub fn subscribe(&self) -> (Subscription, watch::Receiver<Option<Picture>>) {

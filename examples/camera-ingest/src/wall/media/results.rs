@@ -27,7 +27,7 @@ impl Results {
         let sender = broadcast::Sender::new(WAITING);
         let open = |(camera, role, stream): (_, _, String)| {
             let pipeline = reading(&stream, "max-held=4 max-queued=8") + " ! appsink name=sink sync=false";
-            Source::new(pipeline, Arc::new(Reading { camera, role, sender: sender.clone() }))
+            Source::new("results", pipeline, Arc::new(Reading { camera, role, sender: sender.clone() }))
         };
         let sources = streams.map(open).collect();
         Self { sources, sender }

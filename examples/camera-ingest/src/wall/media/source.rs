@@ -50,13 +50,14 @@ struct State {
 
 impl Source {
     /// Makes a source. Its thread ends when it and its last subscriber are dropped.
-    pub fn new(description: String, client: Arc<dyn Client>) -> Self {
+    /// `name` tells people what the reader is for.
+    pub fn new(name: &'static str, description: String, client: Arc<dyn Client>) -> Self {
         let demand = Arc::new(Demand { state: Mutex::default(), changed: Condvar::new() });
         demand.state().is_open = true;
         let source = Self(Arc::clone(&demand));
         thread::spawn(move || {
             while demand.wait_for_subscriber() {
-                if let Err(error) = play(&description, &client, &demand) {
+                if let Err(error) = play(name, &description, &client, &demand) {
                     client.failed(&format!("{error:#}"));
                     demand.pause();
                 }
@@ -110,9 +111,10 @@ impl Demand {
 }
 
 /// Runs the pipeline until the last subscriber has left.
-fn play(description: &str, client: &Arc<dyn Client>, demand: &Demand) -> Result<()> {
+fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand) -> Result<()> {
     let bin = gst::parse::launch(description).with_context(|| format!("pipeline '{description}'"))?;
     let pipeline = bin.downcast::<gst::Pipeline>().map_err(|_| anyhow!("'{description}' is no pipeline"))?;
+    pipeline.set_property("name", name);
     let sink = pipeline.by_name("sink").context("the pipeline has no sink")?;
     let sink = sink.downcast::<gst_app::AppSink>().map_err(|_| anyhow!("the sink is no appsink"))?;
     let receiver = Arc::clone(client);

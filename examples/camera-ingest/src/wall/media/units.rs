@@ -41,7 +41,7 @@ impl Units {
         let client = Reading { sender, stream: Mutex::default(), needs_key: AtomicBool::new(true) };
         let source = reading(stream, "max-held=4 max-queued=4");
         let pipeline = format!("{source} ! appsink name=sink sync=false");
-        let source = Source::new(pipeline, Arc::new(client));
+        let source = Source::new("units", pipeline, Arc::new(client));
         Self { receiver, _subscription: source.subscribe(), _source: source }
     }
 }
