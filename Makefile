@@ -16,7 +16,7 @@ LOOPS ?=
 BENCH ?=
 SECONDS ?= 60
 MINUTES ?= 30
-PROFILE ?= release
+PROGRAMS ?=
 
 .PHONY: help
 help: ## show this list
@@ -35,12 +35,12 @@ demo: ## one process decodes a video, three others read its frames (CLIP=, LOOPS
 	@clip="$(CLIP)"; [ -n "$$clip" ] || clip=$$(tools/clip.sh); \
 	"$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(LOOPS),--loops $(LOOPS)) "$$clip"
 
-# PROFILE=dev builds in less time and runs slower.
+# PROGRAMS=folder runs programs that are there already.
 .PHONY: ingest
 ingest: ## four cameras without hardware: received and decoded once, recorded, analyzed, shown on a page
 	@tools/setup.sh build play ingest
-	cargo build --profile $(PROFILE) --locked --package camera-ingest --package rtsp-cameras
-	@examples/camera-ingest/start.sh "$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))"
+	$(if $(PROGRAMS),,cargo build --release --locked --package camera-ingest --package rtsp-cameras)
+	@examples/camera-ingest/start.sh "$(or $(PROGRAMS),$${CARGO_TARGET_DIR:-target}/release)"
 
 .PHONY: test
 test: ## run every check and test that this machine can run

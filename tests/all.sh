@@ -87,6 +87,7 @@ part workspace workspace
 part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo LOOPS=1
+part ingest tests/ingest.sh # `make ingest`, built for the tests above
 part recipes recipes
 part python make --no-print-directory test-python
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &

@@ -9,9 +9,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 clip=$("$here/../../tools/clip.sh")
 site=
 
-"$programs/rtsp-cameras" --audio --clip "$clip" cam0/main=1280x720@25 cam0/sub=640x360@10 cam1/main=1280x720@25 >/dev/null &
-cameras=$!
-trap 'kill "$cameras" 2>/dev/null || true' EXIT
+echo "encoding the video of two cameras"
+exec {cameras}< <(exec "$programs/rtsp-cameras" --audio --clip "$clip" \
+  cam0/main=1280x720@25 cam0/sub=640x360@10 cam1/main=1280x720@25)
+server=$!
+trap 'kill "$server" 2>/dev/null || true' EXIT
+read -r -u "$cameras" line || { echo "the RTSP server did not start" >&2 && exit 1; }
+echo "cameras are ${line}"
 # Background processes of scripts ignore SIGINT; the supervisor stops its processes at SIGTERM.
 trap 'kill "$site" 2>/dev/null || true' INT TERM
 "$programs/camera-ingest" run --demo --config "$here/demo.toml" &

@@ -127,6 +127,7 @@ fn result(number: usize, time: u64, x: usize, y: usize) -> String {
         "x": part(x, WIDTH), "y": part(y, HEIGHT), "width": part(SIDE, WIDTH), "height": part(SIDE, HEIGHT),
         "label": "square", "score": 0.9,
     });
-    let value = serde_json::json!({ "time": time, "score": 0.02 + 0.01 * (number % 10) as f64, "boxes": [square] });
+    let value =
+        serde_json::json!({ "time": time, "score": 0.02 + 0.01 * (number % 10) as f64, "boxes": [square] });
     serde_json::json!({ "session": "1", "sequence": number + 1, "value": value }).to_string()
 }

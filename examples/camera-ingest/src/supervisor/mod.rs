@@ -28,7 +28,7 @@ use site::Site;
 use std::{
     env, fs,
     path::Path,
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -77,31 +77,47 @@ pub fn supervise(file: &Path, demo: bool) -> Result<()> {
     notify(&[NotifyState::Ready]);
 
     let mut before = Instant::now();
-    loop {
-        match queue.recv_timeout(site.next_start().unwrap_or(TICK).min(TICK)) {
-            Ok(Event::Signal(SIGHUP)) => reload(file, &folders, &mut site),
-            Ok(Event::Signal(SIGINT | SIGTERM)) => break,
-            // SIGCHLD only ends the wait.
-            Ok(Event::Signal(_)) => {}
-            Ok(Event::Line(name, generation, line)) => site.line(&name, generation, line),
-            Ok(Event::Command(command)) => site.command(&command),
-            Err(RecvTimeoutError::Timeout) => {
-                if before.elapsed() > SUSPENDED {
-                    site.forgive();
-                }
-                site.check_life();
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
+    while let Some(event) = wait(&queue, site.next_start().unwrap_or(TICK).min(TICK)) {
+        if before.elapsed() > SUSPENDED {
+            site.forgive();
         }
-        before = Instant::now();
+        // Everything that has arrived counts before processes are judged by it.
+        let events = event.into_iter().chain(queue.try_iter());
+        if events.into_iter().any(|event| handle(event, file, &folders, &mut site)) {
+            break;
+        }
+        site.check_life();
         site.reap();
         site.start_due();
         site.publish();
         notify(&[NotifyState::Watchdog]);
+        before = Instant::now();
     }
     notify(&[NotifyState::Stopping]);
     site.stop(GRACE);
     Ok(())
+}
+
+/// Waits for an event, at most this time; none at the end of all events.
+fn wait(queue: &Receiver<Event>, time: Duration) -> Option<Option<Event>> {
+    match queue.recv_timeout(time) {
+        Ok(event) => Some(Some(event)),
+        Err(RecvTimeoutError::Timeout) => Some(None),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+/// Handles an event; returns whether it is the stop.
+fn handle(event: Event, file: &Path, folders: &Folders, site: &mut Site) -> bool {
+    match event {
+        Event::Signal(SIGHUP) => reload(file, folders, site),
+        Event::Signal(SIGINT | SIGTERM) => return true,
+        // SIGCHLD only ends the wait.
+        Event::Signal(_) => {}
+        Event::Line(name, generation, line) => site.line(&name, generation, line),
+        Event::Command(command) => site.command(&command),
+    }
+    false
 }
 
 fn read(file: &Path) -> Result<(String, Config)> {

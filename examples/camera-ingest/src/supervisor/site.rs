@@ -25,6 +25,8 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Number of events that are kept.
 const MAX_EVENTS: usize = 200;
+/// Time that cameras have before the address of the page is printed.
+const SETTLING: Duration = Duration::from_secs(20);
 /// Interval in which the end of processes is checked at the stop.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -38,6 +40,8 @@ pub struct Site {
     events: VecDeque<state::Event>,
     generations: u64,
     is_changed: bool,
+    /// Address of the page, and until when its print may wait; none when it is printed.
+    page: Option<(String, Option<Instant>)>,
 }
 
 /// A process that is to run.
@@ -64,6 +68,7 @@ impl Site {
             events: VecDeque::new(),
             generations: 0,
             is_changed: true,
+            page: None,
         }
     }
 
@@ -176,12 +181,26 @@ impl Site {
         let is_news =
             before.is_none_or(|before| before.condition != report.condition || before.text != report.text);
         if is_news {
-            let first_of_page = entry.planned.role == Role::Wall && report.condition == Condition::Running;
+            let is_page = entry.planned.role == Role::Wall && report.condition == Condition::Running;
             let text = format!("{}: {}", report.condition, report.text);
             self.event(name, Some(report.camera), &text);
-            if first_of_page {
-                self.starter.log.line("supervisor", &format!("the page: {}", report.text));
+            if is_page && self.page.as_ref().is_none_or(|(page, _)| *page != report.text) {
+                self.page = Some((report.text, Some(Instant::now() + SETTLING)));
             }
+        }
+    }
+
+    /// Prints the address of the page, once, when all cameras are received or some time has passed.
+    fn announce(&mut self) {
+        let Some((page, Some(deadline))) = &self.page else { return };
+        let is_received = |entry: &Entry| {
+            let reports = &entry.state.reports;
+            let count = reports.values().filter(|report| report.condition == Condition::Running).count();
+            entry.planned.role != Role::Capture || count == entry.planned.cameras.len()
+        };
+        if self.entries.iter().all(is_received) || Instant::now() >= *deadline {
+            self.starter.log.line("supervisor", page);
+            self.page = Some((page.clone(), None));
         }
     }
 
@@ -208,6 +227,7 @@ impl Site {
 
     /// Publishes the state if it has changed.
     pub fn publish(&mut self) {
+        self.announce();
         if std::mem::take(&mut self.is_changed) {
             self.publisher.publish(&State {
                 demo: self.demo,

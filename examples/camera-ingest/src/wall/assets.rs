@@ -35,7 +35,8 @@ mod tests {
     fn page_names_no_other_host_and_no_inline_code() {
         for (path, _, text) in ASSETS {
             let without_names = text.replace("http://www.w3.org/2000/svg", "");
-            for foreign in ["http://", "https://", "//cdn", "@import", " style=\"", " onclick=", "innerHTML"] {
+            for foreign in ["http://", "https://", "//cdn", "@import", " style=\"", " onclick=", "innerHTML"]
+            {
                 assert!(!without_names.contains(foreign), "{path} contains {foreign}");
             }
         }

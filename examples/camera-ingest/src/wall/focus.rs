@@ -33,7 +33,11 @@ enum Content {
     #[default]
     None,
     Units(Units),
-    Pictures { camera: Arc<CameraView>, newest: watch::Receiver<Option<Picture>>, _subscription: Subscription },
+    Pictures {
+        camera: Arc<CameraView>,
+        newest: watch::Receiver<Option<Picture>>,
+        _subscription: Subscription,
+    },
 }
 
 /// A message for the page.
