@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Sites of the tests: the real programs, in folders of their own.
+#![allow(dead_code)] // each test uses a part
 
 mod cameras;
 mod recording;

@@ -92,3 +92,15 @@ pub fn runs(recordings: &[Recording], end: u32) -> Vec<Run> {
     }
     runs
 }
+
+#[test]
+fn missing_repeated_and_exchanged_frames_end_a_run() {
+    let of = |numbers: &[u32]| {
+        let frames = numbers.iter().map(|number| (*number, 0.0)).collect();
+        runs(&[Recording { file: PathBuf::new(), width: 0, frames, has_audio: false }], 10).len()
+    };
+    assert_eq!(of(&[7, 8, 9, 0, 1]), 1);
+    assert_eq!(of(&[1, 2, 4, 5]), 2);
+    assert_eq!(of(&[1, 2, 2, 3]), 2);
+    assert_eq!(of(&[1, 3, 2, 4]), 4);
+}

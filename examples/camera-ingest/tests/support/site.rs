@@ -86,6 +86,11 @@ impl Site {
         );
     }
 
+    /// Number of the supervisor's process.
+    pub fn supervisor(&self) -> u32 {
+        self.supervisor.id()
+    }
+
     /// Returns the number of a process, once it runs.
     pub fn pid(&self, process: &str) -> u32 {
         wait_for(

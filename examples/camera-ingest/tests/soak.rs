@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The long run: 8 cameras, and a kill of a random process every 10 s. `make soak-ingest`.
+//!
+//! The supervisor, the wall, the recorder and the motion detection of the last four cameras are
+//! never killed: their memory and descriptors tell whether the ends of others leave something.
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use support::{Cameras, Recording, Site, runs};
+
+const CAMERAS: usize = 8;
+const BETWEEN_KILLS: Duration = Duration::from_secs(10);
+/// Frames of an RTSP camera, in a loop.
+const LOOP: u32 = 600;
+/// Time until caches and pools of the survivors are full.
+const WARM_UP: Duration = Duration::from_secs(60);
+
+/// Cameras 0, 1, 4 and 5 are RTSP; the others are patterns.
+fn is_rtsp(camera: usize) -> bool {
+    camera % 4 < 2
+}
+
+fn config(port: u16) -> String {
+    let camera = |camera: usize| match is_rtsp(camera) {
+        true => format!("cam{camera} = \"rtsp://127.0.0.1:{port}/cam{camera}\"\n"),
+        false => format!("cam{camera} = \"pattern:ball?width=320&height=180&rate=10\"\n"),
+    };
+    let cameras: String = (0..CAMERAS).map(camera).collect();
+    format!(
+        "[cameras]\n{cameras}[recording]\nfolder = \"recordings\"\nsegment = \"30s\"\n[wall]\nlisten = \"127.0.0.1:0\"\n"
+    )
+}
+
+/// Memory and descriptors of a process.
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    kilobytes: u64,
+    descriptors: usize,
+}
+
+impl Usage {
+    fn of(pid: u32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
+        let kilobytes = line.split_whitespace().next().and_then(|number| number.parse().ok());
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        Self { kilobytes: kilobytes.unwrap_or(0), descriptors }
+    }
+}
+
+/// Processes that are never killed, and their usage.
+fn survivors(site: &Site) -> BTreeMap<String, Usage> {
+    let names = ["record-2", "motion-2", "wall"];
+    let usages = names.map(|name| (name.to_owned(), Usage::of(site.pid(name))));
+    usages.into_iter().chain([("supervisor".to_owned(), Usage::of(site.supervisor()))]).collect()
+}
+
+fn random(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state as usize
+}
+
+#[test]
+#[ignore = "it takes as long as MINUTES says: make soak-ingest"]
+fn killed_processes_leave_nothing_behind_for_long() {
+    let minutes = std::env::var("MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(60_u64);
+    let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos() as u64 | 1;
+    println!("{minutes} minutes, seed {seed}");
+    let rtsp: Vec<_> = (0..CAMERAS)
+        .filter(|camera| is_rtsp(*camera))
+        .map(|camera| format!("cam{camera}=320x180@10"))
+        .collect();
+    let cameras = Cameras::start(0, LOOP, &rtsp.iter().map(String::as_str).collect::<Vec<_>>());
+    let site = Site::start(tempfile::tempdir().expect("a folder"), &config(cameras.port));
+    for camera in 0..CAMERAS {
+        let group = 1 + camera / 4;
+        site.wait_for_report(&format!("record-{group}"), &format!("cam{camera}"), "running");
+        site.wait_for_report(&format!("motion-{group}"), &format!("cam{camera}"), "running");
+    }
+    let victims: Vec<_> = site
+        .processes()
+        .iter()
+        .filter_map(|process| process["name"].as_str().map(str::to_owned))
+        .filter(|name| !survivors(&site).contains_key(name))
+        .collect();
+    println!("victims: {}", victims.join(", "));
+
+    let begin = Instant::now();
+    let mut kills = BTreeMap::<String, u64>::new();
+    let mut usages = Vec::new();
+    while begin.elapsed() < Duration::from_secs(60 * minutes) {
+        let victim = &victims[random(&mut seed) % victims.len()];
+        *kills.entry(victim.clone()).or_default() += 1;
+        site.signal(victim, "-KILL");
+        thread::sleep(BETWEEN_KILLS);
+        if begin.elapsed() >= WARM_UP {
+            usages.push(survivors(&site));
+        }
+    }
+    // The last one has to be back.
+    for (victim, count) in &kills {
+        site.wait_for_restarts(victim, *count);
+    }
+    for process in site.processes() {
+        let name = process["name"].as_str().expect("a name");
+        let killed = kills.get(name).copied().unwrap_or(0);
+        assert_eq!(process["restarts"].as_u64(), Some(killed), "{process}\n{}", site.log());
+    }
+    let log = site.log();
+    let (folder, status) = site.stop();
+    assert!(status.success(), "{status}\n{log}");
+    println!("{} kills: {kills:?}", kills.values().sum::<u64>());
+    check_usages(&usages);
+    (0..CAMERAS).for_each(|camera| check_recording(&folder.path().join("recordings"), camera, &kills));
+}
+
+/// The second half needs no more than the first one did, but for what the allocator keeps.
+fn check_usages(usages: &[BTreeMap<String, Usage>]) {
+    let (first, second) = usages.split_at(usages.len() / 2);
+    let most = |part: &[BTreeMap<String, Usage>], name: &str| Usage {
+        kilobytes: part.iter().map(|usage| usage[name].kilobytes).max().unwrap_or(0),
+        descriptors: part.iter().map(|usage| usage[name].descriptors).max().unwrap_or(0),
+    };
+    let names = usages.first().expect("the run is longer than the warm-up").keys();
+    for name in names {
+        let (before, after) = (most(first, name), most(second, name));
+        println!("{name}: {before:?}, then {after:?}");
+        assert!(after.descriptors <= before.descriptors + 8, "{name}: {before:?}, then {after:?}");
+        assert!(after.kilobytes <= before.kilobytes * 5 / 4 + 8192, "{name}: {before:?}, then {after:?}");
+    }
+}
+
+/// Each break in the numbers is a kill of the camera's capture or of its recorder.
+fn check_recording(folder: &Path, camera: usize, kills: &BTreeMap<String, u64>) {
+    let recordings = Recording::all(&folder.join(format!("cam{camera}")));
+    let found = runs(&recordings, if is_rtsp(camera) { LOOP } else { u32::MAX });
+    let killed = |name: String| kills.get(&name).copied().unwrap_or(0);
+    let (capture, recorder) =
+        (killed(format!("capture-cam{camera}")), killed(format!("record-{}", 1 + camera / 4)));
+    let frames = recordings.iter().map(|segment| segment.frames.len()).sum::<usize>();
+    let runs = found.len();
+    println!(
+        "cam{camera}: {frames} frames in {runs} runs, {capture} kills of capture, {recorder} of its recorder"
+    );
+    assert!(runs as u64 <= 1 + capture + recorder, "cam{camera}: {found:?}");
+    // A camera that begins anew is recorded from its first frame on.
+    if recorder == 0 && !is_rtsp(camera) {
+        assert!(found.iter().skip(1).all(|run| run.first == 0), "cam{camera}: {found:?}");
+    }
+}
