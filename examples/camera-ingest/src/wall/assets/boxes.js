@@ -19,9 +19,19 @@ export class Results {
     this.#newest.set(role, { key, time: performance.now(), score: result.score });
   }
 
-  /** The results of exactly this frame: a map from role to result. */
-  of(key) {
-    return key === 0n ? undefined : this.#byKey.get(key);
+  /**
+   * The results of exactly this frame: a map from role to result. With a tolerance in ns, those of
+   * the frame nearest in time, for streams whose frames are not the ones that were judged.
+   */
+  of(key, tolerance = 0n) {
+    const exact = key === 0n ? undefined : this.#byKey.get(key);
+    if (exact || tolerance === 0n) return exact;
+    const distance = (other) => (other < key ? key - other : other - key);
+    let nearest = null;
+    for (const other of this.#byKey.keys()) {
+      if (distance(other) <= tolerance && (nearest === null || distance(other) < distance(nearest))) nearest = other;
+    }
+    return nearest === null ? undefined : this.#byKey.get(nearest);
   }
 
   /** Whether each role that publishes results has judged this frame, or a later one. */
@@ -38,7 +48,10 @@ export class Results {
   }
 }
 
-/** A canvas that shows the picture of a frame, and the boxes of exactly that frame. */
+/** Boxes of motion that get labels: more would hide the picture. */
+const LABELED = 4;
+
+/** A canvas that shows the picture of a frame, and the boxes of that frame. */
 export class Surface {
   #canvas;
   #context;
@@ -46,12 +59,14 @@ export class Surface {
   #key = 0n;
   #results;
   #zones;
+  #tolerance;
 
-  constructor(canvas, results, zones = []) {
+  /** `tolerance` is that of `Results.of`. */
+  constructor(canvas, results, zones = [], tolerance = 0n) {
     this.#canvas = canvas;
     this.#context = canvas.getContext("2d", { alpha: false });
     this.#results = results;
-    this.#zones = zones;
+    [this.#zones, this.#tolerance] = [zones, tolerance];
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(canvas);
   }
@@ -113,23 +128,23 @@ export class Surface {
 
   #drawResults(area, density) {
     let shown = 0;
-    for (const [role, { boxes }] of this.#results.of(this.#key) ?? []) {
+    for (const [role, { boxes }] of this.#results.of(this.#key, this.#tolerance) ?? []) {
       for (const box of boxes) {
-        this.#drawBox(area, density, role, box);
+        this.#drawBox(area, density, role, box, role !== "motion" || boxes.length <= LABELED);
         shown += 1;
       }
     }
     return shown;
   }
 
-  #drawBox(area, density, role, { x, y, width, height, label, score }) {
+  #drawBox(area, density, role, { x, y, width, height, label, score }, isLabeled) {
     const context = this.#context;
     const color = role === "motion" ? "#ffb020" : "#2fd4c7";
     const [left, top] = [area.x + x * area.width, area.y + y * area.height];
     context.strokeStyle = color;
-    context.lineWidth = 2 * density;
+    context.lineWidth = (isLabeled ? 2 : 1) * density;
     context.strokeRect(left, top, width * area.width, height * area.height);
-    if (area.width < 480 * density) return;
+    if (!isLabeled || area.width < 480 * density) return;
     const text = `${label} ${Math.round(score * 100)} %`;
     context.font = `600 ${12 * density}px system-ui, sans-serif`;
     const [wide, high] = [context.measureText(text).width + 10 * density, 18 * density];

@@ -8,6 +8,8 @@ import { lostOf, reportsOf, stateOf, streamPanels } from "./figures.js";
 import { Decoder, Screen, whyNoUnits } from "./player.js";
 import { Plot } from "./plots.js";
 
+/** Half the time between two frames of a sub-stream of 8 frames a second, in ns. */
+const NEAR = 62_500_000n;
 /** Messages that are acknowledged together. */
 const TOGETHER = 8;
 const PLOTS = [["frames", "Frames a second", rate], ["age", "Oldest age at a reader", milliseconds],
@@ -76,7 +78,7 @@ export class Focus {
   format(message) {
     if (message.focus !== this.#number || this.#decoder === null) return;
     const size = message.width ? ` ${message.width}×${message.height}` : "";
-    if (message.codec) setText(byId("mode"), `H.264${size} (${message.codec}) from the camera, decoded by this browser; boxes on exactly their frame`);
+    if (message.codec) setText(byId("mode"), `H.264${size} (${message.codec}) from the camera, decoded by this browser; ${this.#isNear ? "boxes of the frame of the sub-stream that is nearest in time" : "boxes on exactly their frame"}`);
     this.#decoder.format(message);
   }
 
@@ -126,6 +128,11 @@ export class Focus {
     if (this.#shown === 0) this.#say(state === "live" ? "waiting for the first key unit" : text);
   }
 
+  /** Whether the frames that are judged are those of the sub-stream, not of the stream that is played. */
+  get #isNear() {
+    return this.#camera.decode === "sub" && this.#camera.sub !== null;
+  }
+
   #next() {
     this.#number = (this.#number + 1) % 65536;
     return this.#number;
@@ -134,7 +141,8 @@ export class Focus {
   /** Starts with units, or with pictures for a reason. */
   #start(whyPictures) {
     this.#stop();
-    this.#surface = new Surface(byId("screen"), this.#results, this.#camera.zones);
+    const tolerance = whyPictures === null && this.#isNear ? NEAR : 0n;
+    this.#surface = new Surface(byId("screen"), this.#results, this.#camera.zones, tolerance);
     this.#screen = new Screen(this.#surface, this.#results, (age) => {
       this.#age = age;
       this.#shown += 1;

@@ -48,7 +48,7 @@ class Tile {
     setText(this.#text, state === "live" ? "" : text);
     const [units, frames] = figures?.sample ?? [null, null];
     setText(this.#rate, frames === null ? rate(units) : rate(frames));
-    setText(this.#age, this.#age_ms === null ? "" : `${milliseconds(this.#age_ms)} to here`);
+    setText(this.#age, this.#age_ms === null ? "" : `${milliseconds(this.#age_ms)} old`);
     const lost = figures ? lostOf(figures) : 0;
     setText(this.#lost, `${lost} lost`);
     this.#plot.draw(history.series(frames === null ? "units" : "frames"));
