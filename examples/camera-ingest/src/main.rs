@@ -18,6 +18,7 @@ mod wall;
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use roles::Role;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -44,7 +45,7 @@ enum Command {
     Process(OneProcess),
     /// Receive cameras and share their encoded streams
     Capture(Part),
-    /// Decode cameras while somebody reads their frames
+    /// Decode cameras while other processes read their frames
     Decode(Part),
     /// Copy encoded streams into segments
     Record(Part),
@@ -89,6 +90,7 @@ struct Part {
 }
 
 fn main() -> ExitCode {
+    raise_file_limit();
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -96,6 +98,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Raises the soft limit of open files to the hard limit, for this process and its children: each
+/// slot of a stream is a file.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Cannot fail for a soft limit that the hard limit allows.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn run(command: Command) -> anyhow::Result<()> {

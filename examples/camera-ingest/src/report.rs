@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Environment variable that tells a role that a supervisor reads its reports: its process's number.
+/// Environment variable with the supervisor's process number: it reads the reports of the role.
 pub const REPORTS: &str = "CAMERA_INGEST_REPORTS";
 
 /// Interval of signs of life, and minimum interval between reports of one camera.
@@ -86,8 +86,8 @@ impl Reporter {
         reporter
     }
 
-    /// Sends a report; replaces an older one of the camera that is not written. A supervisor that is
-    /// gone is no error.
+    /// Sends a report; replaces an older one of the camera that is not written. A supervisor that
+    /// has ended is no error.
     pub fn send(&self, report: &Report) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.insert(report.camera.clone(), report.clone());

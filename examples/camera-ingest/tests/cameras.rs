@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Capture and decoding: sessions with cameras, what is decoded, and for whom.
+//! Capture and decoding: sessions with cameras, decoded streams and their readers.
 
 mod common;
 
@@ -131,6 +131,29 @@ fn decoder_works_only_while_frames_are_read() {
     decode.stop();
 }
 
+/// Reads all units of a stream.
+struct AllUnits {
+    frames: Frames,
+    last: Option<u64>,
+}
+
+impl AllUnits {
+    fn open(stream: &str) -> Self {
+        let config = Config::default().policy(Policy::Lossless).connection_timeout(Some(LIMIT));
+        Self { frames: Frames::open(stream, config).unwrap(), last: None }
+    }
+
+    /// Reads so many units without a gap.
+    fn expect(&mut self, count: usize) {
+        for _ in 0..count {
+            let unit = self.frames.next_within(LIMIT).unwrap().expect("a unit in time");
+            let sequence = unit.descriptor().sequence.0;
+            assert!(self.last.is_none_or(|last| sequence == last + 1), "{sequence} after {:?}", self.last);
+            self.last = Some(sequence);
+        }
+    }
+}
+
 #[test]
 fn killed_decoder_costs_units_nothing() {
     let place = Place::new();
@@ -138,21 +161,25 @@ fn killed_decoder_costs_units_nothing() {
     place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
     let _capture = place.start("capture cam0");
     let decode = place.start("decode cam0");
-    let config = Config::default().policy(Policy::Lossless).connection_timeout(Some(LIMIT));
-    let mut units = Frames::open(&place.stream("cam0.video"), config).unwrap();
+    let mut units = AllUnits::open(&place.stream("cam0.video"));
     read(&mut reader(&place.stream("cam0")), 2);
-    let mut last = None;
-    let mut expect_next = |count| {
-        for _ in 0..count {
-            let unit = units.next_within(LIMIT).unwrap().expect("a unit in time");
-            let sequence = unit.descriptor().sequence.0;
-            assert!(last.is_none_or(|last| sequence == last + 1), "{sequence} after {last:?}");
-            last = Some(sequence);
-        }
-    };
-    expect_next(5);
+    units.expect(5);
     drop(decode); // with SIGKILL
-    expect_next(10);
+    units.expect(10);
+}
+
+#[test]
+fn recorder_that_pauses_for_seconds_loses_no_unit() {
+    let place = Place::new();
+    place.configure("[cameras]\ncam0 = 'pattern:ball?width=64&height=64&rate=20'\n");
+    let _capture = place.start("capture cam0");
+    let stream = place.stream("cam0.video");
+    let mut units = AllUnits::open(&stream);
+    units.expect(1);
+    // More than the engine's default of two seconds, less than the ten seconds of encoded streams.
+    let is_late = |snapshot: &Snapshot| snapshot.readers.first().is_some_and(|reader| reader.waiting > 60);
+    observe(&stream, "late reader", is_late);
+    units.expect(100);
 }
 
 #[test]

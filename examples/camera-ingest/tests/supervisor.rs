@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{fs, os::unix::net::UnixDatagram, time::Duration};
 
-/// Two cameras that nobody reads but the page.
+/// Two cameras that only the page reads.
 const CAMERAS: &str = "[cameras]
 cam0 = 'pattern:ball?width=64&height=64&rate=5'
 cam1 = 'pattern:ball?width=64&height=64&rate=5'

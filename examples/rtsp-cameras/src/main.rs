@@ -7,6 +7,7 @@
 
 mod camera;
 mod clip;
+#[path = "../../camera-ingest/src/roles/capture/number.rs"]
 mod number;
 
 use anyhow::{Context, Result, bail};

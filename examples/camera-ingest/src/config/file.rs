@@ -61,7 +61,7 @@ pub struct CameraTable {
     pub model: Option<Reading>,
 }
 
-/// Who reads a camera that does not say it
+/// Readers of cameras without keys of their own for them
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Readers {

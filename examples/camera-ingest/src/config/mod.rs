@@ -48,7 +48,7 @@ pub struct Camera {
     pub record: bool,
     pub motion: bool,
     pub model: bool,
-    /// How they read.
+    /// Their policies.
     pub policies: Policies,
 }
 

@@ -68,8 +68,8 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sleeps for a time, or until the stop if the time has no end; returns false, at once, when the
-    /// role is stopped.
+    /// Sleeps for a time, or until the stop if the time has no end; returns false, at once, when
+    /// the role is stopped.
     pub fn pause(&self, time: Duration) -> bool {
         let deadline = Instant::now().checked_add(time);
         loop {
@@ -120,8 +120,8 @@ fn stop_of_signals() -> Result<frameshare::Interrupt> {
     Ok(stop)
 }
 
-/// Ends the process when a thread panics: the supervisor starts it again, and no camera of its group
-/// is without its thread.
+/// Ends the process when a thread panics: the supervisor starts it again, and no camera of its
+/// group is without its thread.
 fn end_with_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

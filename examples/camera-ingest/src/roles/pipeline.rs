@@ -11,6 +11,10 @@ use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, time::Duratio
 /// Modes of sockets and their folder where other users may read.
 const OPEN_SOCKET: u32 = 0o666;
 const OPEN_FOLDER: u32 = 0o755;
+/// Time that units wait for a lossless reader, and the number of units in shared memory: enough for
+/// that time at 60 units a second.
+const MAX_QUEUED_TIME: Duration = Duration::from_secs(10);
+const MAX_UNITS: u32 = 1024;
 
 /// A pipeline that is stopped before it is dropped. Its clock is CLOCK_MONOTONIC.
 pub struct Pipeline(pub gst::Pipeline);
@@ -56,7 +60,7 @@ impl Pipeline {
     /// application arrives.
     pub fn wait(&self, time: Duration) -> Option<End> {
         let types = [gst::MessageType::Eos, gst::MessageType::Error, gst::MessageType::Application];
-        let time = gst::ClockTime::from_nseconds(time.as_nanos().try_into().unwrap_or(u64::MAX));
+        let time = gst::ClockTime::from_nseconds(nanoseconds(time));
         let message = self.0.bus()?.timed_pop_filtered(time, &types)?;
         match message.view() {
             MessageView::Eos(_) => Some(End::EndOfStream),
@@ -118,4 +122,19 @@ pub fn exporting_sink(stream: &str, access: &Access) -> Result<gst::Element> {
     sink.set_property("allowed-uids", ids(&access.users));
     sink.set_property("allowed-gids", ids(&access.groups));
     Ok(sink)
+}
+
+/// Makes the sink that exports an encoded stream. Units wait for a lossless reader that pauses,
+/// such as a recorder whose disk is busy, before the reader is disconnected.
+pub fn exporting_encoded_sink(stream: &str, access: &Access) -> Result<gst::Element> {
+    let sink = exporting_sink(stream, access)?;
+    sink.set_property("encoded", true);
+    sink.set_property_from_str("slow-reader", "disconnect");
+    sink.set_property("max-queued-time", nanoseconds(MAX_QUEUED_TIME));
+    sink.set_property("max-slots", MAX_UNITS);
+    Ok(sink)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
 }

@@ -73,7 +73,7 @@ fn has_stream_folder() -> bool {
     match own.problem {
         None => true,
         Some(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            own.path.parent().is_some_and(|parent| can_write(parent))
+            own.path.parent().is_some_and(can_write)
         }
         Some(_) => false,
     }

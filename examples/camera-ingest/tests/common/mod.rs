@@ -236,7 +236,7 @@ impl Server {
         format!("rtsp://127.0.0.1:{}/{path}", self.port)
     }
 
-    /// Kills it without a goodbye to its clients.
+    /// Kills it, so that clients get no end of the session.
     pub fn kill(&mut self) {
         self.process.signal(Signal::KILL);
         self.process.wait();

@@ -104,8 +104,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Receives one session, or plays a file once. The streams stay open for the next session unless
-    /// their exporter failed.
+    /// Receives one session, or plays a file once. The streams stay open for the next session
+    /// unless their exporter failed.
     fn encoded(&self, kept: &mut Option<Arc<Outlets>>, progress: &mut Progress) -> Result<()> {
         let outlets = match kept.take() {
             Some(outlets) => outlets,

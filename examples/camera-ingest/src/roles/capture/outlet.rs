@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Bytes that wait for the exporter, which waits for nobody for long.
+/// Maximum bytes that wait for the exporter.
 const MAX_BYTES: u64 = 16 << 20;
 
 pub struct Outlet {
@@ -41,8 +41,7 @@ impl Outlet {
             .block(true)
             .max_bytes(MAX_BYTES)
             .build();
-        let sink = pipeline::exporting_sink(stream, access)?;
-        sink.set_property("encoded", true);
+        let sink = pipeline::exporting_encoded_sink(stream, access)?;
         pipeline.0.add_many([source.upcast_ref(), &sink])?;
         source.link(&sink)?;
         pipeline.play()?;

@@ -5,7 +5,7 @@
 use super::{number, stamp::Stamps};
 use crate::{
     config::{Access, Camera, Source},
-    roles::pipeline::{End, Pipeline, exporting_sink, make},
+    roles::pipeline::{End, Pipeline, exporting_encoded_sink, exporting_sink, make},
 };
 use anyhow::{Context as _, Result, bail};
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
@@ -153,8 +153,7 @@ fn encoder(stream: &str, rate: u32, access: &Access) -> Result<(Pipeline, gst_ap
     let filter = make("capsfilter")?;
     let form = "video/x-h264,stream-format=byte-stream,alignment=au";
     filter.set_property("caps", form.parse::<gst::Caps>()?);
-    let sink = exporting_sink(stream, access)?;
-    sink.set_property("encoded", true);
+    let sink = exporting_encoded_sink(stream, access)?;
     let (convert, parse) = (make("videoconvert")?, make("h264parse")?);
     parse.set_property("config-interval", -1);
     let elements = [input.upcast_ref(), &convert, &encoder, &parse, &filter, &sink];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Decoding of cameras while somebody reads their frames.
+//! Decoding of cameras while other processes read their frames.
 
 mod decoder;
 
