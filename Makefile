@@ -89,6 +89,13 @@ soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUT
 	cargo build --release --locked --package frameshare-tests --bins
 	"$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
 
+# Results are those of tests/soak.rs, which prints them.
+.PHONY: soak-ingest
+soak-ingest: ## 8 cameras of the ingest demo with a kill of a random process every 10 s (MINUTES=30)
+	@tools/setup.sh build play ingest
+	cargo build --release --locked --package camera-ingest --package rtsp-cameras
+	MINUTES=$(MINUTES) cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
+
 .PHONY: audit
 audit: ## check licenses, sources and dependencies between crates
 	@tools/setup.sh audit

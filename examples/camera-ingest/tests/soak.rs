@@ -5,7 +5,11 @@
 //! The supervisor, the wall, the recorder and the motion detection of the last four cameras are
 //! never killed: their memory and descriptors tell whether the ends of others leave something.
 
+mod common;
 mod support;
+
+use common::Server;
+use rustix::process::Signal;
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use support::{Cameras, Recording, Site, runs};
+use support::{Recording, Site, runs};
 
 const CAMERAS: usize = 8;
 const BETWEEN_KILLS: Duration = Duration::from_secs(10);
@@ -80,12 +84,12 @@ fn killed_processes_leave_nothing_behind_for_long() {
         .filter(|camera| is_rtsp(*camera))
         .map(|camera| format!("cam{camera}=320x180@10"))
         .collect();
-    let cameras = Cameras::start(0, LOOP, &rtsp.iter().map(String::as_str).collect::<Vec<_>>());
-    let site = Site::start(tempfile::tempdir().expect("a folder"), &config(cameras.port));
+    let cameras = Server::start(0, &format!("--frames {LOOP} {}", rtsp.join(" ")));
+    let site = Site::start(&config(cameras.port));
     for camera in 0..CAMERAS {
         let group = 1 + camera / 4;
-        site.wait_for_report(&format!("record-{group}"), &format!("cam{camera}"), "running");
-        site.wait_for_report(&format!("motion-{group}"), &format!("cam{camera}"), "running");
+        site.wait_for_report(&format!("record-{group}"), &format!("cam{camera}"), &["running"]);
+        site.wait_for_report(&format!("motion-{group}"), &format!("cam{camera}"), &["running"]);
     }
     let victims: Vec<_> = site
         .processes()
@@ -101,7 +105,7 @@ fn killed_processes_leave_nothing_behind_for_long() {
     while begin.elapsed() < Duration::from_secs(60 * minutes) {
         let victim = &victims[random(&mut seed) % victims.len()];
         *kills.entry(victim.clone()).or_default() += 1;
-        site.signal(victim, "-KILL");
+        site.signal(victim, Signal::KILL);
         thread::sleep(BETWEEN_KILLS);
         if begin.elapsed() >= WARM_UP {
             usages.push(survivors(&site));
@@ -114,14 +118,12 @@ fn killed_processes_leave_nothing_behind_for_long() {
     for process in site.processes() {
         let name = process["name"].as_str().expect("a name");
         let killed = kills.get(name).copied().unwrap_or(0);
-        assert_eq!(process["restarts"].as_u64(), Some(killed), "{process}\n{}", site.log());
+        assert_eq!(process["restarts"].as_u64(), Some(killed), "{process}");
     }
-    let log = site.log();
-    let (folder, status) = site.stop();
-    assert!(status.success(), "{status}\n{log}");
+    let place = site.stop();
     println!("{} kills: {kills:?}", kills.values().sum::<u64>());
     check_usages(&usages);
-    (0..CAMERAS).for_each(|camera| check_recording(&folder.path().join("recordings"), camera, &kills));
+    (0..CAMERAS).for_each(|camera| check_recording(&place.path("recordings"), camera, &kills));
 }
 
 /// The second half needs no more than the first one did, but for what the allocator keeps.

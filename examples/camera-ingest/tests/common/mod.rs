@@ -181,6 +181,11 @@ pub fn runs(pid: u32) -> bool {
 pub struct Control(BufReader<UnixStream>);
 
 impl Control {
+    /// Returns the connection, from which no state has been read.
+    pub fn into_stream(self) -> UnixStream {
+        self.0.into_inner()
+    }
+
     pub fn send(&mut self, command: &Value) {
         self.0.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
     }

@@ -35,29 +35,51 @@ impl Recording {
         files.into_iter().map(Self::read).collect()
     }
 
+    /// Returns the numbers of all frames of some segments.
+    pub fn numbers(segments: &[Self]) -> Vec<u32> {
+        segments.iter().flat_map(|segment| &segment.frames).map(|(number, _)| *number).collect()
+    }
+
     fn read(file: PathBuf) -> Self {
-        let description = format!(
-            "filesrc location={} ! matroskademux name=demux demux.video_0 ! decodebin ! videoconvert \
-             ! video/x-raw,format=GRAY8 ! appsink name=out sync=false",
-            file.display()
-        );
-        let pipeline = gst::parse::launch(&description).expect("a pipeline").downcast::<gst::Pipeline>();
-        let pipeline = pipeline.expect("a pipeline");
-        let out = pipeline.by_name("out").expect("out").downcast::<gst_app::AppSink>().expect("an appsink");
-        pipeline.set_state(gst::State::Playing).expect("the file plays");
+        let place = file.display();
+        let source = format!("filesrc location={place} ! matroskademux name=demux demux.video_0");
         let mut recording = Self { file, width: 0, frames: Vec::new(), has_audio: false };
-        while let Ok(sample) = out.pull_sample() {
-            let info = gst_video::VideoInfo::from_caps(sample.caps().expect("caps")).expect("video");
-            let buffer = sample.buffer().expect("a buffer");
-            let time = buffer.pts().expect("a time").nseconds() as f64 / 1e9;
-            recording.width = info.width() as i32;
-            recording.frames.push((number(buffer, &info), time));
-        }
+        let pipeline = decode(&source, |number, time, width| {
+            recording.frames.push((number, time));
+            recording.width = width;
+        });
         let demux = pipeline.by_name("demux").expect("demux");
         recording.has_audio = demux.src_pads().iter().any(|pad| pad.name().starts_with("audio"));
         pipeline.set_state(gst::State::Null).expect("the pipeline stops");
         recording
     }
+}
+
+/// Numbers of the frames in a file of H.264 units.
+pub fn numbers_of(file: &Path) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let source = format!("filesrc location={} ! h264parse", file.display());
+    let pipeline = decode(&source, |number, _, _| numbers.push(number));
+    pipeline.set_state(gst::State::Null).expect("the pipeline stops");
+    numbers
+}
+
+/// Decodes a file; `found` gets number, time and width of each frame.
+fn decode(source: &str, mut found: impl FnMut(u32, f64, i32)) -> gst::Pipeline {
+    let description = format!(
+        "{source} ! decodebin ! videoconvert ! video/x-raw,format=GRAY8 ! appsink name=out sync=false"
+    );
+    let pipeline = gst::parse::launch(&description).expect("a pipeline").downcast::<gst::Pipeline>();
+    let pipeline = pipeline.expect("a pipeline");
+    let out = pipeline.by_name("out").expect("out").downcast::<gst_app::AppSink>().expect("an appsink");
+    pipeline.set_state(gst::State::Playing).expect("the file plays");
+    while let Ok(sample) = out.pull_sample() {
+        let info = gst_video::VideoInfo::from_caps(sample.caps().expect("caps")).expect("video");
+        let buffer = sample.buffer().expect("a buffer");
+        let time = buffer.pts().map_or(0.0, |time| time.nseconds() as f64 / 1e9);
+        found(number(buffer, &info), time, info.width() as i32);
+    }
+    pipeline
 }
 
 /// Reads the number of a gray frame.
