@@ -114,9 +114,9 @@ fn killed_and_stopped_processes_disturb_no_other() {
         assert_eq!(restarts, Some(expected.contains_key(name).into()), "{process}");
         assert_eq!(process["last_exit"].as_str(), expected.get(name).copied(), "{process}");
     }
-    let sent = witnesses.map(|witness| numbers_of(&witness.end()));
     let log = site.log();
     let place = site.stop();
+    let sent = witnesses.map(|witness| numbers_of(&witness.end()));
     check_recordings(&place.path("recordings"), &sent, &log);
 }
 

@@ -27,7 +27,6 @@ pub struct Recording {
 impl Recording {
     /// Reads all segments of a camera, in the order of their names.
     pub fn all(folder: &Path) -> Vec<Self> {
-        gst::init().expect("GStreamer starts");
         let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
         files.retain(|file| file.extension().is_some_and(|ending| ending == "mkv"));
@@ -66,6 +65,7 @@ pub fn numbers_of(file: &Path) -> Vec<u32> {
 
 /// Decodes a file; `found` gets number, time and width of each frame.
 fn decode(source: &str, mut found: impl FnMut(u32, f64, i32)) -> gst::Pipeline {
+    gst::init().expect("GStreamer starts");
     let description = format!(
         "{source} ! decodebin ! videoconvert ! video/x-raw,format=GRAY8 ! appsink name=out sync=false"
     );
