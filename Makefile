@@ -169,6 +169,11 @@ test-page: ## test the page of the camera ingest demo in headless Chromium, some
 	@tools/setup.sh page
 	@tests/page/run.sh test
 
+.PHONY: bench-ingest
+bench-ingest: ## measure the camera ingest demo with 16 cameras: CPU of each role, some 2 minutes
+	@tools/setup.sh page
+	@tests/page/run.sh bench
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build

@@ -8,19 +8,23 @@
 
 import { readFileSync, readdirSync } from "node:fs";
 import { cpus } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { Client } from "./client.mjs";
 import { Demo } from "./demo.mjs";
 import { until } from "./site.mjs";
 
 const [count, seconds] = [Number(process.argv[2] ?? 16), Number(process.argv[3] ?? 30)];
 const PORT = 8191;
+const CLIP = resolve("../../.demo/bigbuckbunny.mp4");
 const TICKS = 100; // CLK_TCK of Linux
 
 const demo = await Demo.create();
 process.on("SIGINT", () => demo.stop().then(() => process.exit(130)));
 try {
   await measure();
+} catch (error) {
+  console.error(demo.text());
+  throw error;
 } finally {
   await demo.stop();
 }
@@ -52,14 +56,16 @@ async function measure() {
 
 async function encode(name, width, height, rate) {
   const file = join(demo.folder, name);
-  await demo.run("gst-launch-1.0", ["-q", "videotestsrc", "pattern=smpte", `num-buffers=${rate * 10}`, "!",
-    `video/x-raw,width=${width},height=${height},framerate=${rate}/1`, "!", "timeoverlay", "font-desc=Sans 48", "!",
+  await demo.run("gst-launch-1.0", ["-q", "filesrc", `location=${CLIP}`, "!", "qtdemux", "!", "h264parse", "!", "avdec_h264", "!",
+    "videoconvertscale", "!", "videorate", "!", `video/x-raw,width=${width},height=${height},framerate=${rate}/1`, "!",
     "x264enc", "speed-preset=veryfast", "tune=zerolatency", `key-int-max=${rate}`, `bitrate=${width > 1000 ? 3000 : 600}`, "!",
     "h264parse", "!", "mp4mux", "!", "filesink", `location=${file}`]);
   return file;
 }
 
-const metrics = (address) => fetch(new URL("/metrics", address)).then((answer) => answer.text());
+async function metrics(address) {
+  return (await fetch(new URL("/metrics", address))).text();
+}
 
 function valuesOf(text, name) {
   const lines = text.split("\n").filter((line) => line.startsWith(`${name}{`));
@@ -95,7 +101,9 @@ function print(before, after) {
     roles.set(role, { processes: row.processes + 1, used: row.used + now - (before.cpu.get(pid)?.seconds ?? 0) });
   }
   const percent = (used) => `${((100 * used) / time).toFixed(1)} %`;
-  console.log(`${count} cameras: main 1280x720, 25/s, recorded; sub 640x360, 10/s, decoded for motion and wall; ${time.toFixed(0)} s on ${cpus().length} cores (${cpus()[0].model})\n`);
+  const machine = `${cpus().length} cores (${cpus()[0].model})`;
+  const what = "main 1280x720, 25/s, recorded; sub 640x360, 10/s, decoded for motion and wall";
+  console.log(`${count} cameras: ${what}; ${time.toFixed(0)} s on ${machine}\n`);
   console.log("| role | processes | CPU, of a core | a camera |\n| --- | --- | --- | --- |");
   const line = (name, { processes, used }) => console.log(`| ${name} | ${processes} | ${percent(used)} | ${percent(used / count)} |`);
   const total = { processes: 0, used: 0 };
@@ -113,6 +121,7 @@ function print(before, after) {
   };
   const frames = change("ingest_stream_published_total", ({ labels }) => /stream="cam[0-9]+"/.test(labels));
   const judged = change("ingest_stream_published_total", ({ labels }) => labels.includes(".motion\""));
-  console.log(`\nframes ${(frames / time).toFixed(0)}/s, motion results ${(judged / time).toFixed(0)}/s, tiles ${((after.tiles - before.tiles) / time).toFixed(0)}/s ` +
-    `(${((after.bytes - before.bytes) / time / 1024).toFixed(0)} KiB/s), lost by readers ${change("ingest_reader_lost_total")}`);
+  const rate = (value) => (value / time).toFixed(0);
+  console.log(`\nframes ${rate(frames)}/s, motion results ${rate(judged)}/s, tiles ${rate(after.tiles - before.tiles)}/s ` +
+    `(${rate((after.bytes - before.bytes) / 1024)} KiB/s), lost by readers ${change("ingest_reader_lost_total")}`);
 }

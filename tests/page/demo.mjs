@@ -4,7 +4,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { openSync } from "node:fs";
+import { openSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -31,7 +31,7 @@ export class Demo {
   async run(program, parameters) {
     const child = this.#start(program, parameters);
     const [code] = await once(child, "exit");
-    if (code !== 0) throw new Error(`${program} ${parameters.join(" ")} has failed: see ${this.log}`);
+    if (code !== 0) throw new Error(`${program} ${parameters.join(" ")} has failed`);
   }
 
   /** Starts the supervisor with a configuration. */
@@ -40,6 +40,11 @@ export class Demo {
     await writeFile(file, configuration);
     this.supervisor = this.start("camera-ingest", ["run", "--demo", "--config", file]);
     return this.supervisor;
+  }
+
+  /** The end of what all programs have written. */
+  text() {
+    return readFileSync(this.log, "utf8").slice(-4000);
   }
 
   async stop() {

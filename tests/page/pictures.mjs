@@ -22,35 +22,36 @@ try {
   await until("a page", () => fetch(ADDRESS).then(({ ok }) => ok, () => false));
   await wall();
   await focus();
-  await phone();
+} catch (error) {
+  console.error(demo.text());
+  throw error;
 } finally {
   await chromium.close();
   await demo.stop();
 }
 
 async function wall() {
-  const page = await open(chromium, ADDRESS, { colorScheme: "dark", viewport: { width: 1160, height: 720 } });
+  const page = await open(chromium, ADDRESS, { colorScheme: "dark", viewport: { width: 1160, height: 680 } });
   await allLive(page);
   // The plots show some of the last minutes, and one event of each kind.
   await page.click("[data-process='decode-cam1'] .kill");
   await page.waitForTimeout(Number(process.env.PLOT_SECONDS ?? 90) * 1000);
   await allLive(page);
+  await page.mouse.move(0, 0);
+  await page.evaluate(() => scrollTo(0, 0));
   await save(page, "ingest-wall.png");
 }
 
 async function focus() {
-  const page = await open(chromium, `${ADDRESS}#cam1`, { colorScheme: "dark", viewport: { width: 1160, height: 800 } });
+  const page = await open(chromium, `${ADDRESS}#cam1`, { colorScheme: "dark", viewport: { width: 1110, height: 660 } });
   await until("some boxes", () => page.$eval("#screen", ({ dataset }) => dataset.boxes >= 2 && dataset.boxes <= 8));
   await save(page, "ingest-focus.png");
 }
 
-async function phone() {
-  const page = await open(chromium, ADDRESS, { colorScheme: "light", viewport: { width: 375, height: 700 }, isMobile: true });
-  await allLive(page);
-  await save(page, "ingest-phone.png");
+function allLive(page) {
+  const isLive = () => page.$eval("#summary", (list) => list.textContent.includes("4 of 4"));
+  return until("all cameras live", isLive, 180_000);
 }
-
-const allLive = (page) => until("all cameras live", () => page.$eval("#summary", (list) => list.textContent.includes("4 of 4")), 180_000);
 
 async function save(page, name) {
   const path = `${root}/docs/${name}`;

@@ -129,7 +129,7 @@ export class Site {
     await writeFile(config, `[cameras]\n${cameras.join("\n")}\n[wall]\nlisten = "${listen}"\n`);
     const wall = start(join(built, "camera-ingest"), ["wall", "--config", config], this.environment);
     const found = await until("an address of the page", () =>
-      wall.text.match(/page at (http:\S+)/) ?? (wall.exitCode !== null && fail(wall)));
+      wall.text.match(/(http:\S+)/) ?? (wall.exitCode !== null && fail(wall)));
     [this.wall, this.address] = [wall, found[1]];
   }
 

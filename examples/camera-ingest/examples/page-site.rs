@@ -51,7 +51,8 @@ fn pipeline(camera: usize, is_h265: bool) -> Result<gst::Pipeline> {
         "appsrc name=frames is-live=true format=time \
            caps=video/x-raw,format=I420,width={WIDTH},height={HEIGHT},framerate={RATE}/1 ! tee name=all \
          all. ! queue ! framesharesink stream=cam{camera} sync=false async=false \
-         all. ! queue ! {encoder} ! framesharesink stream=cam{camera}.video encoded=true sync=false async=false \
+         all. ! queue ! {encoder} \
+           ! framesharesink stream=cam{camera}.video encoded=true sync=false async=false \
          appsrc name=results is-live=true format=time caps=application/x-frameshare-results \
            ! framesharesink stream=cam{camera}.motion any-caps=true sync=false async=false"
     );

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 /// Time between two attempts to connect.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The supervisor, as far as there is one.
+/// The supervisor, if there is one, and its last state.
 pub struct Control {
     path: Option<PathBuf>,
     state: watch::Sender<Option<Arc<State>>>,

@@ -18,7 +18,7 @@ const MAX_UNITS: u32 = 90;
 /// Pictures that the page has not taken yet.
 const MAX_PICTURES: u32 = 1;
 
-/// What a page gets of the camera in focus.
+/// The camera in focus, as one page gets it.
 #[derive(Default)]
 pub struct Focus {
     /// The page's number of it.

@@ -196,4 +196,19 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
         }
     }
+
+    #[test]
+    fn dashboard_asks_for_metrics_that_exist() {
+        let state = State { demo: false, processes: Vec::new(), events: Vec::new() };
+        let text = text(&[], Some(&state), &PageFigures { pages: 0, tiles: Vec::new() });
+        let known: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        let dashboard = include_str!("../../grafana.json");
+        serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+        let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let asked = dashboard.split(|letter| !is_name(letter)).filter(|name| name.starts_with("ingest_"));
+        let missing: Vec<_> = asked.clone().filter(|name| !known.contains(name)).collect();
+        assert_eq!(missing, Vec::<&str>::new());
+        assert!(asked.count() > 10, "the dashboard asks for nothing");
+    }
 }

@@ -4,7 +4,7 @@
 //!
 //! Streams are read by pipelines ([`media`]) while a page wants them, and observed always
 //! ([`figures`]); the supervisor, if there is one, tells the state of the processes ([`control`]).
-//! [`server`] answers requests that [`guard`] admits, and [`session`] serves the WebSocket of a page.
+//! [`server`] answers requests that [`guard`] admits; [`session`] serves the WebSocket of a page.
 
 mod assets;
 mod control;
@@ -45,7 +45,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-/// What the server and all pages share.
+/// State that the server and all pages share.
 struct Wall {
     guard: Guard,
     cameras: Vec<Arc<CameraView>>,
@@ -66,7 +66,7 @@ struct CameraView {
     made: Arc<Made>,
 }
 
-/// What became of the tiles of a camera.
+/// Tiles of a camera so far, and the reason why there are none now.
 #[derive(Default)]
 struct Made {
     tiles: AtomicU64,
@@ -97,13 +97,14 @@ fn report(reporter: &Reporter, cameras: &[Camera], address: SocketAddr) {
     if !address.ip().is_loopback() {
         log::warn!("the page at {address} is open to everyone who reaches it: it has no passwords");
     }
+    let send = |camera: &str, text: String| {
+        let (camera, condition) = (camera.to_owned(), Condition::Running);
+        reporter.send(&Report { camera, condition, text, values: Default::default() });
+    };
+    // The supervisor tells people this address.
+    send("", format!("http://{address}/"));
     for camera in cameras {
-        reporter.send(&Report {
-            camera: camera.name.clone(),
-            condition: Condition::Running,
-            text: format!("page at http://{address}/"),
-            values: Default::default(),
-        });
+        send(&camera.name, "on the page".to_owned());
     }
 }
 
@@ -161,9 +162,10 @@ impl Wall {
                 "token": state.demo.then(|| self.guard.token()),
                 "processes": state.processes, "events": state.events,
             }),
-            None => {
-                json!({ "type": "site", "supervised": is_supervised, "connected": false, "processes": [], "events": [] })
-            }
+            None => json!({
+                "type": "site", "supervised": is_supervised, "connected": false,
+                "processes": [], "events": [],
+            }),
         };
         site.to_string().into()
     }
@@ -205,7 +207,8 @@ fn describe(camera: &Camera) -> Value {
     let zones: Vec<_> =
         camera.zones.iter().map(|zone| json!({ "name": zone.name, "points": zone.points })).collect();
     json!({
-        "name": camera.name, "source": camera.main.to_string(), "sub": camera.sub.as_ref().map(ToString::to_string),
+        "name": camera.name, "source": camera.main.to_string(),
+        "sub": camera.sub.as_ref().map(ToString::to_string),
         "decode": decode, "raw": camera.main.is_raw(), "zones": zones,
         "record": camera.record, "motion": camera.motion, "model": camera.model,
     })

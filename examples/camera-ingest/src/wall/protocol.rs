@@ -42,7 +42,7 @@ pub enum Request {
     Focus { focus: u16, camera: Option<usize>, mode: Mode },
 }
 
-/// How a camera is shown alone.
+/// Form of the video of a camera that is shown alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

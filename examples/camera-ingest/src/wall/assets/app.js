@@ -91,7 +91,7 @@ function update() {
   const running = site.processes.filter(({ pid }) => pid !== null).length;
   const restarts = site.processes.reduce((sum, process) => sum + process.restarts, 0);
   const facts = [[`${live} of ${cameras.length}`, "cameras live"], [number(rate, 0), "frames/s"], [`${lost}`, "lost by readers"]];
-  if (site.connected) facts.push([`${running} of ${site.processes.length}`, "processes"], [`${restarts}`, "restarts"]);
+  if (site.connected) facts.push([`${running} of ${site.processes.length}`, "processes"], [`${restarts}`, restarts === 1 ? "restart" : "restarts"]);
   const list = byId("summary");
   while (list.children.length > facts.length) list.lastChild.remove();
   facts.forEach(([value, name], index) => {

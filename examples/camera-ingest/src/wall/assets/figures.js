@@ -79,7 +79,13 @@ function factsOf(stream, site) {
   return parts.join(" · ");
 }
 
-const copiesOf = (copies) => copies.map(({ reason, count }) => `${count} frames (${reason})`).join(", ");
+/** Reasons for copies, in words; others are shown as they are. */
+const REASONS = { "foreign-memory": "they come in the source's own memory", credit: "the reader holds as many as it may",
+  layout: "a consumer needs another layout", downstream: "a consumer writes into them", "no-free-slot": "no slot was free",
+  "padded-rows": "their rows are padded", "several-memories": "each comes in several memories", "other-stream": "they are another stream's",
+  "other-context": "they come from another CUDA context", "host-memory": "they come in host memory" };
+
+const copiesOf = (copies) => copies.map(({ reason, count }) => `${count} frames: ${REASONS[reason] ?? reason}`).join(", ");
 
 function readersTable(stream, site) {
   if (stream.readers.length === 0) return element("p", { class: "hint" }, "no reader");
@@ -104,7 +110,7 @@ function readerRow(names, reader, stream, site) {
   const why = reader.memory === stream.memory ? "" : ", downloaded";
   const copies = [reader.copies.length ? copiesOf(reader.copies) : "", stream.memory === "host" ? "" : reader.cannot_adopt ?? ""].filter(Boolean);
   const cells = [
-    element("th", { scope: "row", title: `${reader.name}, process ${reader.pid}` }, name),
+    element("th", { scope: "row", title: reader.name }, name, " ", element("small", {}, `${reader.pid}`)),
     reader.policy, rate(reader.rate), milliseconds(reader.age) + p99, `${reader.lag}`,
     `${reader.held} of ${reader.credit}${reader.waiting ? `, ${reader.waiting} wait` : ""}`, `${reader.lost}`,
     `${reader.memory}${why}, ${reader.fence}${fence}`, copies.length ? copies.join("; ") : "none",

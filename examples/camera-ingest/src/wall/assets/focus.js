@@ -78,7 +78,9 @@ export class Focus {
   format(message) {
     if (message.focus !== this.#number || this.#decoder === null) return;
     const size = message.width ? ` ${message.width}×${message.height}` : "";
-    if (message.codec) setText(byId("mode"), `H.264${size} (${message.codec}) from the camera, decoded by this browser; ${this.#isNear ? "boxes of the frame of the sub-stream that is nearest in time" : "boxes on exactly their frame"}`);
+    const boxes = this.#isNear ? "boxes of the frame of the sub-stream that is nearest in time" : "boxes on exactly their frame";
+    const origin = this.#camera.raw ? "encoded by the capture process" : "from the camera";
+    if (message.codec) setText(byId("mode"), `H.264${size} (${message.codec}) ${origin}, decoded by this browser; ${boxes}`);
     this.#decoder.format(message);
   }
 
@@ -204,8 +206,8 @@ export class Focus {
   #updateRoles(site) {
     const reports = reportsOf(site, this.#camera.name);
     const items = reports.map(({ role, condition, text, values, process }) => {
-      const figures = Object.entries(values).map(([name, value]) => `${name} ${+value.toFixed(2)}`).join(", ");
-      const restarts = process.restarts ? `, restarted ${process.restarts} times` : "";
+      const figures = Object.entries(values).map(([name, value]) => `${name.replaceAll("_", " ")} ${+value.toFixed(2)}`).join(", ");
+      const restarts = process.restarts ? `, restarts: ${process.restarts}` : "";
       return element("li", { class: condition, title: process.name }, element("span", { class: "dot" }), element("b", {}, role),
         element("span", {}, `${condition}${text ? `: ${text}` : ""}${figures ? ` (${figures})` : ""}${restarts}`));
     });

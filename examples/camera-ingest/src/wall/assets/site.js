@@ -106,7 +106,8 @@ function stateOfProcess({ pid, reports, last_exit, cameras }) {
   const worst = ["failed", "waiting", "off", "running"].find((condition) => all.some((report) => report.condition === condition));
   const of = all.filter(({ condition }) => condition === worst);
   const texts = [...new Set(of.map(({ text }) => text).filter(Boolean))];
-  const which = of.length < cameras.length ? `${of.map(({ camera }) => camera).join(", ")} ` : "";
+  const names = of.map(({ camera }) => camera).filter((camera) => camera !== "");
+  const which = names.length > 0 && names.length < cameras.length ? `${names.join(", ")} ` : "";
   return [worst ?? "waiting", worst ? `${which}${worst}${texts.length ? `: ${texts.slice(0, 2).join("; ")}` : ""}` : "no report yet"];
 }
 

@@ -59,6 +59,9 @@ class Tile {
   }
 }
 
+/** Least width of a tile, in pixels. */
+const NARROW = 270;
+
 /** All tiles. */
 export class Wall {
   #list;
@@ -80,6 +83,7 @@ export class Wall {
     }, { rootMargin: "80px" });
     document.addEventListener("visibilitychange", () => this.watch());
     list.addEventListener("keydown", (event) => this.#move(event));
+    new ResizeObserver(() => this.#arrange()).observe(list);
   }
 
   get tiles() {
@@ -95,7 +99,7 @@ export class Wall {
     this.#visible.clear();
     this.#tiles = cameras.map((camera, index) => new Tile(camera, results[index], () => open(index)));
     this.#list.replaceChildren(...this.#tiles.map(({ item }) => item));
-    this.#list.dataset.count = cameras.length;
+    this.#arrange();
     for (const { item } of this.#tiles) this.#observer.observe(item);
   }
 
@@ -114,6 +118,20 @@ export class Wall {
   async tile({ channel, ...picture }) {
     await this.#tiles[channel]?.show(picture);
     this.#send({ type: "drawn", camera: channel });
+  }
+
+  /** Chooses the columns: as many as fit, or fewer where the last row is full then. */
+  #arrange() {
+    const most = Math.max(1, Math.floor(this.#list.clientWidth / NARROW));
+    const count = this.#tiles.length;
+    let columns = Math.min(most, Math.max(count, 1));
+    for (let fewer = columns; fewer > columns / 2; fewer -= 1) {
+      if (count % fewer === 0) {
+        columns = fewer;
+        break;
+      }
+    }
+    this.#list.style.setProperty("--columns", columns);
   }
 
   /** Moves the keyboard's focus between tiles. */

@@ -7,13 +7,19 @@ use frameshare::{
     Endpoint,
     observer::{ObserveError, Observer, Snapshot},
 };
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Limit for an exporter to answer at the beginning; others are observed after it.
 const CONNECT: Duration = Duration::from_millis(100);
 /// An exporter without a snapshot for this time counts as stopped.
 const SILENT: Duration = Duration::from_secs(4);
+
+/// Snapshots over which rates are measured: one second more or less changes them little.
+const WINDOW: usize = 4;
 
 /// A stream of a camera.
 pub struct Observed {
@@ -22,7 +28,8 @@ pub struct Observed {
     /// Not every camera has it: it is not mentioned while it is missing.
     is_optional: bool,
     connection: Result<Connection, String>,
-    before: Option<Snapshot>,
+    /// The last snapshots, oldest first.
+    before: VecDeque<Snapshot>,
     rates: Known,
 }
 
@@ -34,7 +41,7 @@ struct Connection {
 impl Observed {
     pub fn new(kind: &'static str, name: String) -> Self {
         let connection = Err("no exporter yet".to_owned());
-        Self { kind, name, is_optional: false, connection, before: None, rates: Known::default() }
+        Self { kind, name, is_optional: false, connection, before: VecDeque::new(), rates: Known::default() }
     }
 
     pub fn optional(kind: &'static str, name: String) -> Self {
@@ -64,7 +71,8 @@ impl Observed {
     /// Returns the newest figures; `None` for an optional stream that is missing.
     pub fn figures(&mut self) -> Option<StreamFigures> {
         if let Err(error) = self.receive() {
-            (self.connection, self.before) = (Err(error.to_string()), None);
+            self.connection = Err(error.to_string());
+            self.before.clear();
         }
         match &self.connection {
             Err(_) if self.is_optional => None,
@@ -90,10 +98,15 @@ impl Observed {
         while observer.next(Duration::ZERO)?.is_some() {
             is_new = true;
         }
-        if is_new || self.before.is_none() {
+        if is_new || self.before.is_empty() {
             let now = observer.latest();
-            self.rates = Known::between(self.before.as_ref(), now);
-            (self.before, *received) = (Some(now.clone()), Instant::now());
+            self.before.retain(|before| before.exporter.session == now.exporter.session);
+            self.rates = Known::between(self.before.make_contiguous(), now);
+            if self.before.len() == WINDOW {
+                self.before.pop_front();
+            }
+            self.before.push_back(now.clone());
+            *received = Instant::now();
         }
         Ok(())
     }

@@ -88,26 +88,36 @@ struct ReaderRates {
 }
 
 impl Known {
-    /// Measures from one snapshot to the next of the same run of the stream.
-    pub fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
-        let Some(before) = before.filter(|before| before.exporter.session == now.exporter.session) else {
-            return Self::default();
-        };
-        let seconds = now.time.saturating_sub(before.time) as f64 / 1e9;
-        let rate = |before: u64, now: u64| match seconds > 0.0 {
-            true => now.saturating_sub(before) as f64 / seconds,
-            false => 0.0,
-        };
+    /// Measures from earlier snapshots of the same run of the stream, oldest first: rates from the
+    /// oldest, losses and ages from the last.
+    pub fn between(before: &[Snapshot], now: &Snapshot) -> Self {
+        let (Some(oldest), Some(last)) = (before.first(), before.last()) else { return Self::default() };
+        // From publication to publication: a whole number of frames.
+        let (first, counters) = (&oldest.counters, &now.counters);
+        let time = counters.last_published.saturating_sub(first.last_published);
+        let rate = rate(first.published, counters.published, time);
         let readers = now.readers.iter().filter_map(|reader| {
-            let before = before.readers.iter().find(|before| before.id == reader.id)?;
+            let find = |snapshot: &'_ Snapshot| {
+                snapshot.readers.iter().find(|before| before.id == reader.id).cloned()
+            };
+            let (since, last) = (before.iter().find_map(|one| Some((one.time, find(one)?)))?, find(last)?);
+            let (time, first) = since;
             let rates = ReaderRates {
-                rate: rate(before.ages.count(), reader.ages.count()),
-                lost: reader.lost.saturating_sub(before.lost),
-                age: mean_age(&before.ages, &reader.ages),
+                rate: self::rate(first.ages.count(), reader.ages.count(), now.time.saturating_sub(time)),
+                lost: reader.lost.saturating_sub(last.lost),
+                age: mean_age(&last.ages, &reader.ages),
             };
             Some((reader.id, rates))
         });
-        Self { rate: rate(before.counters.published, now.counters.published), readers: readers.collect() }
+        Self { rate, readers: readers.collect() }
+    }
+}
+
+/// Returns the change of a counter in a second; `time` is in ns.
+fn rate(before: u64, now: u64, time: u64) -> f64 {
+    match time {
+        0 => 0.0,
+        time => now.saturating_sub(before) as f64 * 1e9 / time as f64,
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the page shows of cameras: pictures, units, and results. Each is read and made only while
-//! a page wants it.
+//! Pictures, units, and results of cameras. Each is read and made only while a page wants it.
 
 mod h264;
 mod pictures;

@@ -49,7 +49,7 @@ impl Client for Reading {
         let Some(Ok(bytes)) = sample.buffer().map(gst::BufferRef::map_readable) else { return };
         // Another process made it: what is no result is not shown.
         let Ok(result) = serde_json::from_slice::<Keyed>(&bytes) else { return };
-        // Without subscribers, nobody is there to see it.
+        // Fails without subscribers: no page is open then.
         let _ = self.sender.send(message(self.camera, self.role, &result));
     }
 }
@@ -60,7 +60,8 @@ fn message(camera: usize, role: &str, result: &Keyed) -> Utf8Bytes {
     let key = if *time > 0 { *time } else { result.sequence };
     let boxes = &boxes[..boxes.len().min(MAX_BOXES)];
     let message = json!({
-        "type": "result", "camera": camera, "role": role, "key": key.to_string(), "score": score, "boxes": boxes,
+        "type": "result", "camera": camera, "role": role, "key": key.to_string(),
+        "score": score, "boxes": boxes,
     });
     message.to_string().into()
 }
