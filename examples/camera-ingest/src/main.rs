@@ -11,6 +11,7 @@ mod config;
 mod report;
 mod results;
 mod roles;
+mod run;
 mod state;
 mod supervisor;
 mod wall;
@@ -123,7 +124,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     };
     let config = Config::load_in(&part.config, part.folder.as_deref())?;
     let cameras = config.select(&part.cameras)?;
-    roles::run(role, &config, &cameras)
+    run::run_role(role, &config, &cameras)
 }
 
 /// Prints the plan of a configuration.
@@ -141,5 +142,5 @@ fn run_process(OneProcess { config, name }: &OneProcess) -> anyhow::Result<()> {
         anyhow::bail!("no process '{name}' in the plan, which has {}", known.join(", "));
     };
     let cameras = config.select(&process.cameras)?;
-    roles::run(process.role, &config, &cameras)
+    run::run_role(process.role, &config, &cameras)
 }

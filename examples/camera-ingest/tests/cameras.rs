@@ -12,7 +12,13 @@ use frameshare::{
 };
 use gst::prelude::*;
 use rustix::process::Signal;
-use std::{path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -258,4 +264,50 @@ fn pattern_is_shared_raw_and_encoded() {
     decode.expect("cam0: off: raw video: capture shares its frames");
     decode.stop();
     capture.stop();
+}
+
+/// Environment variable of the process that [`reader_of_another_user`] is.
+const STREAM: &str = "CAMERA_INGEST_TEST_STREAM";
+const OTHER_USER: u32 = 64_321;
+
+/// Reads a frame, in a process of another user.
+#[test]
+fn reader_of_another_user() {
+    if let Ok(stream) = std::env::var(STREAM) {
+        read(&mut reader(&stream), 1);
+    }
+}
+
+#[test]
+fn streams_are_for_the_users_of_the_configuration() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP cameras/streams_are_for_the_users_of_the_configuration: needs root");
+        return;
+    }
+    let place = Place::new();
+    // Others may enter the folders, and start a copy of this program.
+    for folder in ["", "run"] {
+        fs::set_permissions(place.path(folder), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::copy(std::env::current_exe().unwrap(), place.path("reader")).unwrap();
+    let can_read = || {
+        let mut reader = Command::new(place.path("reader"));
+        reader.args(["--exact", "reader_of_another_user"]).env(STREAM, place.stream("cam0"));
+        reader.uid(OTHER_USER).current_dir("/").output().unwrap()
+    };
+    let camera = "[cameras]\ncam0 = 'pattern:ball?width=64&height=64&rate=10'\n";
+    place.configure(&format!("{camera}[access]\nusers = [{OTHER_USER}]\n"));
+    let mut capture = place.start("capture");
+    capture.expect("cam0: running");
+    let output = can_read();
+    assert!(output.status.success(), "{output:?}");
+    capture.stop();
+    place.configure(&format!("{camera}[access]\nusers = [{}]\n", OTHER_USER + 1));
+    let capture = place.start("capture");
+    capture.expect("cam0: running");
+    let output = can_read();
+    assert!(
+        !output.status.success() && format!("{output:?}").contains(&OTHER_USER.to_string()),
+        "{output:?}"
+    );
 }

@@ -80,10 +80,8 @@ fn reload_changes_only_what_changed() {
     site.expect("the configuration is not changed");
     site.expect("camera-ingest.toml:2: cameras.cam0: ");
 
-    place.configure(&format!(
-        "{}",
-        CAMERAS.replace("cam1 = 'pattern:ball", "cam2 = 'pattern:smpte?rate=5'\ncam1 = 'pattern:snow")
-    ));
+    let changed = "cam2 = 'pattern:smpte?rate=5'\ncam1 = 'pattern:snow";
+    place.configure(&CAMERAS.replace("cam1 = 'pattern:ball", changed));
     site.signal(Signal::HUP);
     let after = control.expect("new cameras", |state| {
         are_running(state)

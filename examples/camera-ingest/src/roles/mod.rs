@@ -3,30 +3,24 @@
 //! Jobs of processes, each for one or several cameras.
 
 pub mod backoff;
-mod capture;
+pub mod capture;
 mod changes;
-mod decode;
-mod model;
-mod motion;
+pub mod decode;
+pub mod model;
+pub mod motion;
 mod pipeline;
-mod record;
+pub mod record;
 mod status;
 
 use crate::{
     config::{Camera, Config},
     report::Reporter,
-    wall,
 };
-use anyhow::{Context as _, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
-};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -85,47 +79,4 @@ impl Context<'_> {
             }
         }
     }
-}
-
-/// Runs a role until it is stopped.
-pub fn run(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
-    let stop = stop_of_signals()?;
-    end_with_panics();
-    gst::init().context("GStreamer does not start")?;
-    gstframeshare::plugin_register_static().context("the plugin frameshare does not start")?;
-    let context = Context { config, cameras, reporter: Reporter::of_environment(), stop };
-    match role {
-        Role::Capture => capture::run(&context),
-        Role::Decode => decode::run(&context),
-        Role::Wall => wall::run(&context),
-        Role::Record => record::run(&context),
-        Role::Motion => motion::run(&context),
-        Role::Model => model::run(&context),
-    }
-}
-
-/// Returns an interrupt that SIGINT and SIGTERM set. The second signal ends the process.
-fn stop_of_signals() -> Result<frameshare::Interrupt> {
-    let stop = frameshare::Interrupt::new()?;
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let interrupt = stop.clone();
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            if interrupt.is_set() {
-                std::process::exit(128 + signal);
-            }
-            interrupt.set();
-        }
-    });
-    Ok(stop)
-}
-
-/// Ends the process when a thread panics: the supervisor starts it again, and no camera of its
-/// group is without its thread.
-fn end_with_panics() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        default(panic);
-        std::process::exit(101);
-    }));
 }
