@@ -32,7 +32,7 @@ pub struct Keyed {
     pub value: Value,
 }
 
-/// What motion detection and the model found on a frame.
+/// Findings of motion detection or the model on a frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     /// Time of the encoded unit from which the frame was decoded, in ns: the same number that the
@@ -120,7 +120,11 @@ pub fn bytes_of(frame: &Frame) -> Vec<u8> {
 mod tests {
     use super::*;
     use frameshare::{Policy, reader};
-    use std::time::Duration;
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+        time::Duration,
+    };
 
     fn value() -> Value {
         let label = "door".to_owned();
@@ -156,5 +160,46 @@ mod tests {
             assert_eq!(Keyed::read(&unit).unwrap(), keyed);
             assert_eq!(time_of(&unit), None);
         }
+    }
+
+    /// Reads one result, and publishes the same value as a result of its own.
+    const PROGRAM: &str = "
+import sys, frameshare
+with frameshare.open_results(sys.argv[1], policy='lossless', timeout=60) as stream, \
+        frameshare.create_results(sys.argv[2], slow_readers='disconnect') as results:
+    print('open', flush=True)
+    key, value = stream.next(60)
+    results.wait_for_reader(60)
+    results.publish(key, value)
+    sys.stdin.read()
+";
+
+    #[test]
+    fn results_cross_to_python_and_back() {
+        let python = std::env::var_os("CAMERA_INGEST_PYTHON").unwrap_or_else(|| "python3".into());
+        let try_it = Command::new(&python).args(["-c", "import frameshare"]).output();
+        if !try_it.is_ok_and(|output| output.status.success()) {
+            println!("SKIP camera-ingest/results-python: the Python package frameshare is not installed");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [there, back] =
+            ["there", "back"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+        let stop = Interrupt::new().unwrap();
+        let publisher = Publisher::open(&there, &stop).unwrap();
+        let mut program = Command::new(python);
+        program.args(["-c", PROGRAM, &there, &back]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = program.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(program.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "open\n");
+        let keyed = Keyed { session: u64::MAX.to_string(), sequence: 5, value: value() };
+        publisher.publish(&keyed).unwrap();
+        let config = reader::Config::default().policy(Policy::Lossless);
+        let mut results = reader::Frames::open(&back, config).unwrap();
+        let unit = results.next_within(Duration::from_secs(60)).unwrap().unwrap();
+        assert_eq!(Keyed::read(&unit).unwrap(), keyed);
+        drop(program.stdin.take());
+        assert!(program.wait().unwrap().success());
     }
 }

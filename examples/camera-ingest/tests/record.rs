@@ -113,7 +113,7 @@ fn full_disk_is_reported_and_recording_goes_on_with_room() {
     fs::remove_file(filler).unwrap();
     recorder.expect_times("running", 2);
     wait("another segment", || (names(&cam0, ".mkv").len() > before).then_some(()));
-    // What was written before and after can be read, while the disk is still there.
+    // Segments of before and after can be read, while the disk is still there.
     let found = Recording::all(&cam0);
     assert!(found.iter().filter(|segment| !segment.frames.is_empty()).count() >= 2, "{found:?}");
     recorder.stop();

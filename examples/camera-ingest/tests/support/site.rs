@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A site in demo mode: its supervisor, the newest state that it shows to the page, and its folders.
+//! A site in demo mode: its supervisor, the newest state that it publishes, and its folders.
 
 use crate::common::{Place, Process, signal, wait};
 use rustix::process::Signal;

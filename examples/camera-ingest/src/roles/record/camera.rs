@@ -48,7 +48,7 @@ struct Stream {
     key: Option<ReaderKey>,
     /// When it is opened again.
     retry: Instant,
-    /// Why it ended.
+    /// Reason of its end.
     error: Option<String>,
 }
 

@@ -39,7 +39,7 @@ pub struct Recorder {
     video: Option<String>,
     audio: Option<String>,
     /// Time of the last unit of audio.
-    heard: Option<u64>,
+    audio_time: Option<u64>,
     current: Option<Segment>,
     /// Segments that the muxer finishes, or that wait for their last audio until this time.
     ending: Vec<(Segment, Option<u64>)>,
@@ -69,7 +69,7 @@ impl Recorder {
             length,
             video: None,
             audio: None,
-            heard: None,
+            audio_time: None,
             current: None,
             ending: Vec::new(),
             sidecar: Sidecar::default(),
@@ -132,13 +132,13 @@ impl Recorder {
 
     /// Caps of the audio of a segment, if there is audio at this time.
     fn audio_at(&self, pts: u64) -> Option<String> {
-        let is_present = self.heard.is_some_and(|heard| heard.saturating_add(MAX_SKEW) >= pts);
+        let is_present = self.audio_time.is_some_and(|audio_time| audio_time.saturating_add(MAX_SKEW) >= pts);
         self.audio.clone().filter(|_| is_present)
     }
 
     /// Records a unit of audio, in the segment that it belongs to.
     pub fn audio(&mut self, unit: Unit) {
-        self.heard = Some(unit.pts);
+        self.audio_time = Some(unit.pts);
         let mut before = self.ending.iter().filter(|(_, until)| until.is_some_and(|until| unit.pts < until));
         match before.next_back().map(|(segment, _)| segment).or(self.current.as_ref()) {
             Some(segment) if segment.tracks.audio == self.audio => segment.push_audio(unit),
@@ -202,11 +202,11 @@ impl Recorder {
         } else if self.current.as_ref().is_some_and(is_established) {
             self.failure = None;
         }
-        let heard = self.heard;
+        let audio_time = self.audio_time;
         for (mut segment, until) in std::mem::take(&mut self.ending) {
             let is_complete = |until: u64| {
-                let is_heard = heard.is_some_and(|heard| heard >= until);
-                is_heard || frameshare::monotonic_ns() > until.saturating_add(MAX_SKEW)
+                let is_there = audio_time.is_some_and(|audio_time| audio_time >= until);
+                is_there || frameshare::monotonic_ns() > until.saturating_add(MAX_SKEW)
             };
             if until.is_some_and(is_complete) {
                 segment.finish();
@@ -250,7 +250,7 @@ impl Recorder {
         self.end_current(None);
     }
 
-    /// Why nothing is recorded, if a write has failed.
+    /// Text of the last failure, until something is recorded again.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_ref().map(|(failure, _)| failure.text.as_str())
     }

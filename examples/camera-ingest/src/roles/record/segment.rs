@@ -46,13 +46,13 @@ pub struct Segment {
     ending: Option<Instant>,
 }
 
-/// Why a segment could not be written further.
+/// Reason why a segment cannot be written further.
 pub struct Failure {
     pub text: String,
     pub is_disk_full: bool,
 }
 
-/// What has become of a segment whose end was announced.
+/// State of a segment whose end was announced.
 pub enum End {
     Pending,
     Finished,
@@ -136,7 +136,7 @@ impl Segment {
         self.ending = Some(if is_refused { now.checked_sub(FINISH).unwrap_or(now) } else { now });
     }
 
-    /// Returns what has become of the segment after [`Segment::finish`].
+    /// Returns the state of the segment after [`Segment::finish`].
     pub fn end(&self) -> End {
         match self.outcome() {
             End::Pending if self.ending.is_some_and(|since| since.elapsed() >= FINISH) => {
