@@ -47,6 +47,9 @@ pub struct Pictures {
     made: Arc<Made>,
 }
 
+/// Receives the reason why there are no pictures; `None` after each picture.
+type Report = dyn Fn(Option<&str>) + Send + Sync;
+
 struct Made {
     newest: watch::Sender<Option<Picture>>,
     /// A page has drawn the last picture that it got.
@@ -54,7 +57,7 @@ struct Made {
     /// Earliest time of the next picture.
     next: Mutex<Instant>,
     interval: Duration,
-    report: Box<dyn Fn(Option<&str>) + Send + Sync>,
+    report: Box<Report>,
 }
 
 impl Pictures {
