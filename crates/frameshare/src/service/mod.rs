@@ -18,7 +18,7 @@ mod schedule;
 mod threads;
 
 pub(crate) use interests::Interests;
-pub(crate) use threads::before_blocking;
+pub(crate) use threads::{before_blocking, holds_baton};
 
 use crate::sys::{Epoll, Timeout};
 use std::{

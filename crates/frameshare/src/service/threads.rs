@@ -65,6 +65,12 @@ pub(crate) fn before_blocking() {
     }
 }
 
+/// Returns whether the calling thread holds the baton of its service: nothing else is served while
+/// it blocks. After [`before_blocking`] that means that the system grants no thread.
+pub(crate) fn holds_baton() -> bool {
+    HOLDS_BATON.get()
+}
+
 impl Threads {
     pub fn new(name: &'static str) -> io::Result<Arc<Self>> {
         let (epoll, wake) = (Epoll::new()?, Interrupt::new()?);

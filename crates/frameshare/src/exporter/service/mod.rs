@@ -17,7 +17,11 @@ mod serving;
 pub use late_gpu::use_gpu;
 
 use super::state::Shared;
-use crate::{endpoint::Endpoint, service::before_blocking, sys::Listener};
+use crate::{
+    endpoint::Endpoint,
+    service::{before_blocking, holds_baton},
+    sys::Listener,
+};
 use open::Open;
 use serving::Serving;
 use std::{
@@ -62,6 +66,9 @@ impl Service {
         }
         // The turn of another stream may, too.
         before_blocking();
+        if holds_baton() {
+            return;
+        }
         // The file system may keep this thread waiting here, and no other stream.
         drop(self.closed.lock().unwrap_or_else(PoisonError::into_inner).recv());
         if !shared.lock().has_more_to_do() {
