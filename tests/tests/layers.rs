@@ -413,3 +413,56 @@ fn unlisted_unsafe_code_is_reported() {
     let reported = ["crates/frameshare/src/exporter/mod.rs", "plugins/frameshare/src/sink/imp.rs"];
     assert_eq!(unlisted(&files), reported);
 }
+
+/// Returns the part of a source file that `cargo test` does not run, because the manifest of its
+/// target says `test = false` or `doctest = false`.
+fn never_run(target: &Value, text: &str) -> Option<&'static str> {
+    let is_doc = |line: &str| ["/// ```", "//! ```"].iter().any(|begin| line.trim_start().starts_with(begin));
+    let is_test = |line: &str| line.trim() == "#[test]";
+    match (&target["test"], &target["doctest"]) {
+        (Value::Bool(false), _) if text.lines().any(is_test) => Some("a test"),
+        (_, Value::Bool(false)) if text.lines().any(is_doc) => Some("an example in a comment"),
+        _ => None,
+    }
+}
+
+/// Libraries and programs without tests are not built a second time as test binaries.
+#[test]
+fn targets_that_are_not_tested_have_no_tests() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("metadata lists packages");
+    let targets = packages.iter().flat_map(|package| package["targets"].as_array().expect("its targets"));
+    let mut not_run = 0;
+    for target in targets.filter(|target| target["doctest"] == false || target["test"] == false) {
+        let kind = target["kind"][0].as_str().expect("a target has a kind");
+        if !["lib", "cdylib", "bin"].contains(&kind) {
+            continue;
+        }
+        let path = Path::new(target["src_path"].as_str().expect("a target has a path"));
+        let folder = path.parent().expect("a file lies in a folder");
+        let files = if folder.ends_with("bin") { vec![path.to_owned()] } else { sources(folder) };
+        // Programs in src/bin are targets of their own.
+        for file in
+            files.iter().filter(|file| folder.ends_with("bin") || !file.starts_with(folder.join("bin")))
+        {
+            let text = fs::read_to_string(file).expect("a source file can be read");
+            let is_library = kind != "bin";
+            let target =
+                json!({ "test": target["test"], "doctest": !is_library || target["doctest"] == true });
+            assert_eq!(never_run(&target, &text), None, "{}: cargo does not run it", file.display());
+            not_run += 1;
+        }
+    }
+    assert!(not_run > 100, "{not_run} files of such targets were found");
+}
+
+#[test]
+fn tests_of_targets_that_are_not_tested_are_reported() {
+    let target = |test: bool, doctest: bool| json!({ "test": test, "doctest": doctest });
+    let (test, doc) = ("mod tests {\n    #[test]\n    fn one() {}\n}", "/// Adds:\n///\n    /// ```\n");
+    assert_eq!(never_run(&target(false, true), test), Some("a test"));
+    assert_eq!(never_run(&target(true, false), doc), Some("an example in a comment"));
+    assert_eq!(never_run(&target(true, false), test), None);
+    assert_eq!(never_run(&target(false, true), doc), None);
+    assert_eq!(never_run(&target(false, false), "fn tested() {}\n"), None);
+}
