@@ -2,12 +2,15 @@
 
 //! Hostile exporters, against a reader of the engine and against the source.
 
-use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks};
+use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, for_each_attack};
 use frameshare_tests::process::{Outcome, Process, TestRun};
 
 /// Runs a reader against every attack, and lets `check` judge the result.
-fn against_all(reader: impl Fn(&TestRun, &str) -> Process, check: impl Fn(&str, bool, &Outcome)) {
-    for name in attacks(&TestRun::new(), "exporter") {
+fn against_all(
+    reader: impl Fn(&TestRun, &str) -> Process + Sync,
+    check: impl Fn(&str, bool, &Outcome) + Sync,
+) {
+    for_each_attack("exporter", |name| {
         let run = TestRun::new();
         let path = run.path("s.sock");
         let mut attacker = run.hostile(&format!("exporter {} {name} stay", path.display()));
@@ -21,8 +24,8 @@ fn against_all(reader: impl Fn(&TestRun, &str) -> Process, check: impl Fn(&str, 
         assert!(!must_give_up || done["gave_up"] == true, "{name}: the reader goes on\n{}", outcome.stderr);
         assert_eq!(outcome.signal, None, "{name}: {}", outcome.stderr);
         assert!(!outcome.stderr.contains("panicked"), "{name}: {}", outcome.stderr);
-        check(&name, must_give_up, &outcome);
-    }
+        check(name, must_give_up, &outcome);
+    });
 }
 
 fn reader_survives(kernel: &str) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Hostile peers (tests/src/bin/hostile), one after the other: exporters and readers survive each,
+//! Hostile peers (tests/src/bin/hostile): exporters and readers survive each attack,
 //! disconnect it with a line, and no other process is affected. After each attack they stop and
 //! exit in time, with the attacker still present (`Process::finish`). The guarantees are in
 //! `docs/threat-model.md`.
@@ -13,7 +13,7 @@ mod sinks;
 
 use frameshare_tests::process::{TestRun, wait_until};
 use frameshare_tests::raw::Channel;
-use std::path::Path;
+use std::{path::Path, sync::Mutex, thread};
 
 /// Commands that become the victim: with the present kernel, and as before Linux 6.16, which cannot
 /// refuse descriptors at their sender.
@@ -25,6 +25,25 @@ fn attacks(run: &TestRun, side: &str) -> Vec<String> {
     let outcome = run.hostile(side).expect_success();
     assert!(outcome.lines.len() > 10, "{:?}", outcome.lines);
     outcome.lines
+}
+
+/// Number of attacks at the same time: most of the time their processes wait.
+const AT_ONCE: usize = 3;
+
+/// Calls `attack` with the name of every attack of a side, several at the same time. Each attack has
+/// a run of its own.
+fn for_each_attack(side: &str, attack: impl Fn(&str) + Sync) {
+    let names = Mutex::new(attacks(&TestRun::new(), side).into_iter());
+    let next = || names.lock().expect("no thread panics with the lock").next();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(name) = next() {
+                    attack(&name);
+                }
+            });
+        }
+    });
 }
 
 /// Returns whether an attack uses descriptors whose close blocks.

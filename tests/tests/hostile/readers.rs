@@ -2,7 +2,9 @@
 
 //! Hostile readers, against an exporter that continues publishing to two honest ones.
 
-use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, is_foreign, wait_until_listening};
+use super::{
+    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, for_each_attack, is_foreign, wait_until_listening,
+};
 use frameshare_tests::{
     census::Census,
     process::{PATIENCE, Process, TestRun},
@@ -94,7 +96,7 @@ fn hostile_readers_are_evicted_without_effect_on_others() {
 /// An exporter of the engine and the sink, new for each attack, stop in time while the attacker is
 /// still present.
 fn exporters_stop(kernel: &str) {
-    for name in attacks(&TestRun::new(), "reader") {
+    for_each_attack("reader", |name| {
         let run = TestRun::new();
         let mut exporter = run.peer_by(
             kernel,
@@ -113,10 +115,7 @@ fn exporters_stop(kernel: &str) {
         let mut attackers = paths.each_ref().map(|path| attack(path));
         for attacker in &mut attackers {
             let done = attacker.wait_for("done");
-            assert!(
-                !(kernel == WITHOUT_PASSRIGHTS && is_foreign(&name) && done["refused"] == true),
-                "{name}"
-            );
+            assert!(!(kernel == WITHOUT_PASSRIGHTS && is_foreign(name) && done["refused"] == true), "{name}");
         }
         // A user that sent too many descriptors is refused, and all processes here are of one user.
         // The exporter may have more connections to look at before.
@@ -138,7 +137,7 @@ fn exporters_stop(kernel: &str) {
         exporter.expect_success();
         sink.finish();
         attackers.iter_mut().for_each(Process::kill);
-    }
+    });
 }
 
 #[test]
