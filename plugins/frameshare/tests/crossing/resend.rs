@@ -38,11 +38,15 @@ fn last_frame_is_repeated_with_its_numbers_until_the_next() {
     for credit in [1, 2, 4] {
         let mut exporter = Exporter::new(GRAY);
         let reader = repeating(&exporter.path, &format!("max-held={credit}"));
+        let mut held_here = 0;
         for sequence in 1..=3 {
             let mut buffer = gst::Buffer::from_slice([sequence as u8; GRAY_SIZE]);
             buffer.make_mut().set_pts(gst::ClockTime::from_mseconds(40) * sequence);
             exporter.push(buffer);
-            let (_, frame) = until_next(&reader, sequence);
+            let (repeats, frame) = until_next(&reader, sequence);
+            // A repetition that this test had not taken yet when the frame arrived.
+            held_here += u64::from(!repeats.is_empty());
+            drop(repeats);
             assert_eq!(bytes(&frame), [sequence as u8; GRAY_SIZE]);
             let mut last = frame.pts();
             for repeats in 1..=3 {
@@ -55,7 +59,7 @@ fn last_frame_is_repeated_with_its_numbers_until_the_next() {
         }
         // The repetitions hold one lease: frames go on in place.
         let stats = reader.pipeline.by_name("source").unwrap().property::<gst::Structure>("stats");
-        assert_eq!(stats.get::<u64>("copied-for-credit"), Ok(0), "credit {credit}");
+        assert!(stats.get::<u64>("copied-for-credit").unwrap() <= held_here, "credit {credit}: {stats}");
         assert_eq!(stats.get::<u32>("credit"), Ok(credit.max(2)));
         assert!(stats.get::<u64>("repeated").unwrap() >= 9);
     }
