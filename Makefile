@@ -63,10 +63,10 @@ loom: ## search the queue's memory orderings for races
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
 		cargo test --release --locked --package frameshare --lib queue
 
-.PHONY: faults
-faults: ## kill, stop and restart ten times as often as `make test` does
+.PHONY: test-long
+test-long: ## kill, stop and restart ten times as often as `make test` does
 	@tools/setup.sh test
-	FRAMESHARE_FAULTS=10 cargo test --locked --package frameshare-tests --test faults
+	FRAMESHARE_TIMES=10 cargo test --locked --package frameshare-tests --test faults --test lifecycle
 
 .PHONY: fuzz
 fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of eight targets)

@@ -3,7 +3,10 @@
 //! Abstract sockets: access without a file mode, ownership of the name, and squatters.
 
 use crate::is_root;
-use frameshare_tests::process::{Process, TestRun};
+use frameshare_tests::{
+    process::{Process, TestRun},
+    repeat::times,
+};
 use rustix::process::geteuid;
 
 const ROOT: &str = "setpriv --reuid 0";
@@ -33,7 +36,7 @@ fn read(run: &TestRun, user: &str, name: &str, options: &str) -> Process {
 fn bind_of_abstract_name_is_its_lock() {
     let (run, name) = (TestRun::new(), name("lock"));
     let own = format!("--exporter-uid {}", geteuid().as_raw());
-    for _ in 0..crate::times(5) {
+    for _ in 0..times(5) {
         let mut exporter = export(&run, "env", &name, "");
         let error = run.peer(&format!("export --socket {name}")).expect_failure();
         assert!(error.contains(&format!("process {}", exporter.pid())), "{error}");

@@ -3,7 +3,10 @@
 //! The folder of named streams where users share it, as /run/frameshare with the mode 1777.
 
 use crate::{folder, is_root};
-use frameshare_tests::process::{Process, TestRun};
+use frameshare_tests::{
+    process::{Process, TestRun},
+    repeat::times,
+};
 use serde_json::json;
 use std::{
     fs,
@@ -108,7 +111,7 @@ fn exporter_racing_squatter_opens_own_folder_or_none() {
                   rm -f frameshare/0; done 2>/dev/null";
     fs::write(run.path("squat.sh"), script).unwrap();
     let _squatter = run.command(&format!("{NOBODY} sh squat.sh"));
-    for _ in 0..crate::times(20) {
+    for _ in 0..times(20) {
         let mut exporter = run.peer_by(ROOT, "export --stream s --frames 100000000 --fps 500 --readers 0");
         if exporter.find_event("open").is_some() {
             let found = fs::symlink_metadata(run.path("frameshare/0")).unwrap();

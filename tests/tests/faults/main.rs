@@ -5,7 +5,7 @@
 //! frame is compared with the published one. The guarantees are in `docs/failure-semantics.md`;
 //! `tests/gpu/engine` tests the same for GPU memory.
 //!
-//! `FRAMESHARE_FAULTS=N` repeats repeated actions N times as often (`make faults`).
+//! `make test-long` repeats repeated actions ten times as often.
 
 mod abstracts;
 mod access;
@@ -32,6 +32,7 @@ mod writes;
 
 use frameshare_tests::{
     process::{Outcome, Process, TestRun},
+    repeat::times,
     skip,
 };
 use serde_json::Value;
@@ -45,12 +46,6 @@ use std::{
 const NEVER_MS: u64 = 600_000;
 /// Maximum time of a wait that does not count as held up, even on a loaded machine.
 const HELD_UP_MS: u64 = 5_000;
-
-/// Number of repetitions.
-fn times(count: usize) -> usize {
-    let factor = std::env::var("FRAMESHARE_FAULTS").ok().and_then(|factor| factor.parse().ok());
-    count * factor.unwrap_or(1)
-}
 
 /// An exporter that only death or a reader with all credit could stop, and that ends on command.
 struct Stream {

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Number of repetitions of repeated actions: `FRAMESHARE_TIMES=N` multiplies it (`make test-long`).
+
+/// Returns the number of repetitions.
+pub fn times(count: usize) -> usize {
+    let factor = std::env::var("FRAMESHARE_TIMES").ok();
+    count * factor.map_or(1, |factor| factor.parse().expect("FRAMESHARE_TIMES is a number"))
+}
