@@ -32,6 +32,8 @@ why_not=$(tests/rootfs.sh why-not)
 if [ -n "$old_gstreamer" ] && [ -z "$why_not" ]; then
   tests/rootfs.sh make >/dev/null 2>&1 </dev/null &
 fi
+# Of `make build`.
+plugins=${CARGO_TARGET_DIR:-target}/gstreamer-1.0
 gstreamer_1_26() {
   if [ -z "$old_gstreamer" ]; then
     skip gstreamer-1.26 "this machine's own GStreamer is 1.24 or newer, and the tests above ran with it"
@@ -64,10 +66,6 @@ simulated_gpu() {
   return $status
 }
 
-# With the plugin that the demo has just built.
-plugins=${CARGO_TARGET_DIR:-target}/gstreamer-1.0
-recipes() { make --no-print-directory build && tests/recipes.py "$plugins"; }
-
 # Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
 workspace() {
   local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/simcuda examples/demo) other status=0
@@ -80,20 +78,43 @@ workspace() {
   return $status
 }
 
+# Optimized, as meson, `make demo` and the recipes want it.
+release() {
+  make --no-print-directory build &&
+    cargo build --release --locked --package frameshare-c --package frameshare-tools
+}
+
+# Compilation that no test of the workspace needs runs beside these tests, at the lowest priority: it uses the time in
+# which they sleep, and delays none.
+low_priority() {
+  renice --priority 19 --pid "$BASHPID" >/dev/null
+  part loom make --no-print-directory loom
+  part release release
+  part wheel tests/python.sh build
+}
+# As a user does it, with the results of the builds.
+use() {
+  part install tests/install.sh
+  part demo make --no-print-directory demo LOOPS=1
+  part ingest tests/ingest.sh # `make ingest`, built for the tests above
+  part recipes tests/recipes.py "$plugins"
+  part python make --no-print-directory test-python
+}
+
 part lint make --no-print-directory lint
 part build cargo test --workspace --locked --no-run
 wait
+# The programs of the workspace's tests serve the Python package's, too.
+export FRAMESHARE_IS_BUILT=yes
+low_priority >"$work/low-priority" 2>&1 </dev/null &
 part workspace workspace
-part loom make --no-print-directory loom
-part install tests/install.sh
-part demo make --no-print-directory demo LOOPS=1
-part ingest tests/ingest.sh # `make ingest`, built for the tests above
-part recipes recipes
-part python make --no-print-directory test-python
+wait
+cat "$work/low-priority"
+use >"$work/use" 2>&1 </dev/null &
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
 wait
-cat "$work/simulated"
+cat "$work/use" "$work/simulated"
 
 cat "$logs"/* | awk '
   /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }

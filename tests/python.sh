@@ -3,6 +3,7 @@
 # The Python package: its wheels, and its tests in clean environments with the built wheel.
 #
 #   tests/python.sh wheel      builds the optimized wheel of this machine into target/wheels
+#   tests/python.sh build      builds in advance what `test` needs
 #   tests/python.sh wheels     builds all wheels, for x86-64 and aarch64, into target/wheels, and inspects them
 #   tests/python.sh test       runs the tests with this machine's Python, 3.11 or newer
 #   tests/python.sh pythons    runs them with Python 3.12 and 3.13 where installed, and Debian 13's in a root file system
@@ -13,8 +14,9 @@
 #   tests/python.sh with REQUIREMENTS COMMAND...
 #                              the same without the package
 #
-# Prints PASS, FAIL or SKIP for each test. PYTEST has options of pytest, such as PYTEST="-k fork". Environments are made
-# once for each list of requirements and kept in target/python.
+# Prints PASS, FAIL or SKIP for each test. PYTEST has options of pytest, such as PYTEST="-k fork". With FRAMESHARE_IS_BUILT,
+# programs are those that `cargo test --workspace` has built. Environments are made once for each list of requirements and
+# kept in target/python.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 cd "$repo"
@@ -148,7 +150,9 @@ test_wheel() {
   rm -rf "$work/wheel"
   maturin --profile dev --out "$work/wheel" >"$work/wheel.log" 2>&1 || { tail -n 30 "$work/wheel.log" >&2 && return 1; }
   # Exporters of the tests, and the simulated driver.
-  cargo build --locked --quiet --package frameshare-tools --package frameshare --bins --example bottom-up-export --example engine-export --example gpu-export || return
+  if [ -z "${FRAMESHARE_IS_BUILT:-}" ]; then
+    cargo build --locked --quiet --package frameshare-tools --package frameshare --bins --example bottom-up-export --example engine-export --example gpu-export || return
+  fi
   tests/simcuda/install.sh "$target/simcuda" >/dev/null || return
   if [ -e "$target/debug/libgstframeshare.so" ] && [ ! -e "$target/gstreamer-1.0/libgstframeshare.so" ]; then
     install -D "$target/debug/libgstframeshare.so" -t "$target/gstreamer-1.0"
@@ -160,8 +164,9 @@ test_wheel() {
 run_tests() { # NAME COMMAND...
   local name=$1 status=0
   shift
+  # A shell starts commands in the background with SIGINT ignored, and Python's children inherit that.
   # shellcheck disable=SC2086  # words
-  FRAMESHARE_TARGET=$target/debug timeout --kill-after=10 900 "$@" -m pytest $crate/tests -q -rpsfE \
+  FRAMESHARE_TARGET=$target/debug env --default-signal=INT,QUIT timeout --kill-after=10 900 "$@" -m pytest $crate/tests -q -rpsfE \
     -p no:cacheprovider ${PYTEST:-} >"$work/$name.log" 2>&1 || status=$?
   awk -v name="$name" '
     /^PASSED / { sub(/.*tests\//, ""); print "PASS " name "/" $0; next }
@@ -180,6 +185,12 @@ test_with() { # NAME PYTHON WHEEL REQUIREMENTS [OPTION...]
   [ $status = 0 ] || return $status
   "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall --no-index "$wheel" || return
   run_tests "$name" "$place/bin/python"
+}
+
+# Builds in advance what `test_here` uses, which tries again and reports what failed.
+build_in_advance() {
+  local python
+  python=$(any_python) && test_wheel >/dev/null && environment "$python" "$crate/requirements/test.txt" >/dev/null
 }
 
 test_here() {
@@ -260,6 +271,7 @@ case ${1:-} in
   run) shift && or_skip run_with "$@" ;;
   with) shift && or_skip with "$@" ;;
   wheel) wheel ;;
+  build) build_in_advance || echo "python: not built in advance" ;;
   wheels) wheels ;;
   test) test_here ;;
   pythons) pythons ;;
