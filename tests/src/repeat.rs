@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Number of repetitions of repeated actions: `FRAMESHARE_TIMES=N` multiplies it (`make test-long`).
+//! Number of repetitions of repeated actions, which `FRAMESHARE_TIMES=N` multiplies
+//! (`make test-long`).
 
 /// Returns the number of repetitions.
 pub fn times(count: usize) -> usize {

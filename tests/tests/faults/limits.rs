@@ -52,12 +52,13 @@ fn exporter_at_file_limit_refuses_readers_and_continues() {
 }
 
 /// Oversized metadata is a file for each frame, also of the frames that wait for a paused reader.
+/// At this rate a busy machine may delay the other reader by two seconds.
 #[test]
 fn paused_reader_that_uses_up_files_is_evicted() {
     let run = TestRun::new();
     let mut exporter = run.peer_by(
         "prlimit --nofile=120:",
-        "export --stream s --frames 100000000 --fps 100 --size 20000 --readers 2 --until end --metadata-bytes 70000 \
+        "export --stream s --frames 100000000 --fps 20 --size 20000 --readers 2 --until end --metadata-bytes 70000 \
          --slow-readers queue-then-wait --max-queued-time-ms 600000",
     );
     exporter.wait_for("open");
@@ -67,7 +68,7 @@ fn paused_reader_that_uses_up_files_is_evicted() {
     paused.wait_for("first");
     paused.suspend();
     assert_eq!(stream.wait_for_notice("removed", paused.pid())["reason"], "LimitExceeded");
-    stream.wait_for_frames(100);
+    stream.wait_for_frames(20);
     let (outcome, _run) = stream.end();
     assert_all_read(witness, &outcome.summary()["published"]);
     paused.resume();

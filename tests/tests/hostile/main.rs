@@ -30,8 +30,8 @@ fn attacks(run: &TestRun, side: &str) -> Vec<String> {
 /// Number of attacks at the same time: most of the time their processes wait.
 const AT_ONCE: usize = 3;
 
-/// Calls `attack` with the name of every attack of a side, several at the same time. Each attack has
-/// a run of its own.
+/// Calls `attack` with the name of every attack of a side, several at the same time. Each attack
+/// has a run of its own.
 fn for_each_attack(side: &str, attack: impl Fn(&str) + Sync) {
     let names = Mutex::new(attacks(&TestRun::new(), side).into_iter());
     let next = || names.lock().expect("no thread panics with the lock").next();

@@ -228,9 +228,10 @@ fn subscription_is_no_faster_than_limit() {
         times.push(snapshot.time);
     }
     let least = Duration::from_millis(MIN_INTERVAL_MS.into()).as_nanos() as u64;
-    // The time of a snapshot is taken a moment after the time from which the next one is counted.
-    let pauses = times.windows(2).map(|pair| pair[1] - pair[0]);
-    assert!(pauses.clone().all(|pause| pause > least * 9 / 10), "{:?}", pauses.collect::<Vec<_>>());
+    // The time of a snapshot is taken after the time from which the next one is counted, on a busy
+    // machine long after it: one interval is allowed for that.
+    let taken = times[4] - times[0];
+    assert!(taken > 3 * least, "{times:?}");
 }
 
 #[test]

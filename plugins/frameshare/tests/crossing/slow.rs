@@ -171,7 +171,7 @@ fn joining_reader_of_a_slow_stream_gets_the_last_frame() {
     let (buffer, caps, _) = reader.next_buffer();
     assert_eq!((bytes(&buffer)[0], caps.is_some()), (7, true));
     assert!(buffer.flags().contains(gst::BufferFlags::DISCONT));
-    // It is shown now, and its metadata tells its age.
+    // It is due now, and its metadata contains its age.
     let now = reader.pipeline.current_running_time().unwrap();
     let pts = buffer.pts().unwrap();
     assert!(pts <= now && now - pts < gst::ClockTime::from_seconds(5), "{pts} at {now}");
@@ -199,20 +199,26 @@ fn joining_reader_of_a_slow_stream_gets_the_last_frame() {
 fn frame_that_waited_is_for_lossless_readers_only() {
     let source =
         Source::new("is-live=true", "max-queued-bytes=0 reader-timeout=60000000000 max-lateness=1000000000");
-    let mut paused = source.paused();
     let endpoint = frameshare::Endpoint::at(&source.path).unwrap();
     let config = reader::Config::default().max_held(16).max_queued(16);
     let interrupt = Interrupt::new().unwrap();
     let mut newest = reader::Reader::connect(&endpoint, config, &interrupt).unwrap();
+    let mut lateness = Vec::new();
+    let mut note = |item| {
+        if let reader::Item::Frame(frame) = item {
+            lateness.push(frame.descriptor().published - frame.descriptor().pts.unwrap());
+        }
+        !lateness.is_empty()
+    };
+    // A frame that waited for nothing.
+    while !note(newest.next(Some(PATIENCE), &interrupt).unwrap().expect("an item")) {}
+    let mut paused = source.paused();
     // The source stands still for some seconds.
     std::thread::sleep(Duration::from_secs(3));
-    let mut lateness = Vec::new();
     for _ in 0..50 {
         read(&mut paused, 1);
         while let Some(item) = newest.next(Some(Duration::ZERO), &interrupt).unwrap() {
-            if let reader::Item::Frame(frame) = item {
-                lateness.push(frame.descriptor().published - frame.descriptor().pts.unwrap());
-            }
+            note(item);
         }
     }
     let (least, most) = (lateness.iter().min().unwrap(), lateness.iter().max().unwrap());

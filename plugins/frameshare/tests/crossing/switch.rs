@@ -109,9 +109,11 @@ fn switch_ends_wait_for_lost_exporter() {
 fn switch_to_missing_stream_is_an_error_that_names_it() {
     let (mut exporter, _) = exporters().into_iter().next().unwrap();
     let reader = Reader::watch(launch(&format!(
-        "framesharesrc name=source socket-path={} on-disconnect=eos connection-timeout=50000000 ! fakesink name=end",
+        "framesharesrc name=source socket-path={} on-disconnect=eos connection-timeout=3000000000 ! \
+         fakesink name=end",
         exporter.path.display()
     )));
+    exporter.wait_for_readers(1);
     exporter.push_value(1);
     reader.buffer();
     switch(&reader, &exporter.path.with_file_name("missing"));
