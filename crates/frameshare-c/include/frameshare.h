@@ -12,7 +12,7 @@
  *
  * Structs. Each struct begins with its size, which the macro of its name with _INIT sets together
  * with the defaults: frameshare_reader_config config = FRAMESHARE_READER_CONFIG_INIT. Later versions
- * of the library add fields at the end, and know those of programs that were built earlier.
+ * of the library add fields at the end, and accept structs of programs that were built earlier.
  *
  * Times are in nanoseconds of CLOCK_MONOTONIC. A timeout below 0 is without limit; a timeout of 0
  * does not wait.
@@ -539,8 +539,8 @@ frameshare_status frameshare_frame_get_format (const frameshare_frame *frame, fr
  * unless a program of the exporter's user breaks the rules of the protocol.
  *
  * In CUDA memory, the frame may not be written yet: make each stream that reads it wait with
- * frameshare_frame_wait_on. The library does not know these streams: the release of the frame waits for
- * all work of the reader's context. frameshare_frame_get_plane_on does both for one stream only.
+ * frameshare_frame_wait_on. The library has no reference to these streams: the release of the frame waits
+ * for all work of the reader's context. frameshare_frame_get_plane_on does both for one stream only.
  *
  * @param index number of the plane, counted from 0
  *

@@ -31,7 +31,7 @@ pub unsafe trait Struct: Copy {
     fn init() -> Self;
 }
 
-/// Returns the size of a struct of C's.
+/// Returns the size of a struct from C.
 ///
 /// # Safety
 /// As [`read`].
@@ -57,7 +57,7 @@ pub unsafe fn read<T: Struct>(pointer: *const T) -> Result<T, Failure> {
     // SAFETY: the caller's guarantee.
     let size = unsafe { size_of_struct(pointer) }?;
     let known = size.min(size_of::<T>());
-    // SAFETY: C's struct has `size` bytes, none of which is a secret of Rust's.
+    // SAFETY: by the caller's guarantee the struct has `size` bytes; any bits are valid.
     let unknown = unsafe { slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known) };
     if unknown.iter().any(|byte| *byte != 0) {
         let text = "has fields of a newer version set: install the library of the header";

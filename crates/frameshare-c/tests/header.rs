@@ -285,7 +285,7 @@ fn every_difference_is_reported() {
     }
 }
 
-/// Each function says who owns what, what a failure is, and which threads may call it.
+/// The comment of each function documents ownership, failures, and the threads that may call it.
 #[test]
 fn every_function_is_documented() {
     let header = header();

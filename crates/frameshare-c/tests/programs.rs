@@ -208,7 +208,7 @@ fn killed_exporter_is_reported_as_lost() {
 }
 
 #[test]
-fn stopped_exporter_and_missing_stream_are_told_apart() {
+fn stopped_exporter_and_missing_stream_have_distinct_errors() {
     let programs = Programs::new();
     programs.build(&[EXPORTER, READER]);
     let taken = programs.start(EXPORTER, &["cam0", "1", "0"]);

@@ -48,7 +48,7 @@ fn print(text: &str) -> Result<(), Error> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints bytes as they are: those of pictures.
+/// Prints the bytes of an image.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(Error::Output)

@@ -69,8 +69,8 @@ fn receive<W: Write>(
     options: &RecordOptions,
 ) -> Result<io::Result<Option<ReadError>>, Error> {
     let deadline = options.duration.map(|duration| Instant::now() + duration);
-    // Readers are not told whether an event is kept for those that join later. These are: the first
-    // ones, which this reader got when it joined, and all of their kinds.
+    // The protocol does not say whether an event is kept for readers that join later. Kept are the
+    // events that this reader received when it joined, and all later ones of their kinds.
     let mut sticky = BTreeSet::from([Event::STREAM_START]);
     let most = options.count.unwrap_or(u64::MAX);
     while recorder.frames < most {

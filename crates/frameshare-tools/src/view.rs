@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Size of a terminal that does not tell it.
+/// Size of a terminal that does not report it.
 const DEFAULT_SIZE: (usize, usize) = (80, 24);
 /// Characters from dark to bright.
 const RAMP: &[u8] = b" .:-=+*#%@";
@@ -70,7 +70,7 @@ pub fn view(stream: &str, columns: Option<u16>, timeout: Duration, json: bool) -
     print_bytes(&text)
 }
 
-/// Selects the kind of output. tmux and screen do not pass pictures on.
+/// Selects the kind of output. tmux and screen do not forward pictures.
 fn display(is_terminal: bool, is_colored: bool, variable: impl Fn(&str) -> String) -> Display {
     let (term, program) = (variable("TERM"), variable("TERM_PROGRAM"));
     let has_kitty = ["kitty", "ghostty"].iter().any(|name| term.contains(name))

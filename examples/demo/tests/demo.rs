@@ -116,7 +116,7 @@ fn too_wide(output: &str) -> Vec<String> {
 }
 
 #[test]
-fn lines_of_80_columns_are_told_from_wider_ones() {
+fn only_lines_beyond_80_columns_are_too_wide() {
     let line = "x".repeat(80);
     assert!(too_wide(&format!("{line}\n\x1b[2J\x1b[38;5;1m{line}\x1b[0m\r\n")).is_empty());
     assert_eq!(too_wide(&format!("a\n\x1b[1m{line}y\n")), [format!("{line}y")]);

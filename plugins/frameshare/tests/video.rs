@@ -86,7 +86,7 @@ fn check_rows(info: &VideoInfo, index: usize, plane: &frameshare::video::PlaneLa
     assert!(!format.is_tiled(), "{what}");
     let bytes =
         components.iter().map(|c| info.comp_width(*c) as usize * info.comp_pstride(*c) as usize).max();
-    // Of formats that pack several samples in a word GStreamer does not know the bytes of a row.
+    // GStreamer does not define the bytes of a row for formats that pack several samples in a word.
     if !format.is_complex() && bytes != Some(0) {
         assert_eq!(Some(plane.row_bytes), bytes, "{what} plane {index}");
     }

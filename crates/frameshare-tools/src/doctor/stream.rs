@@ -69,7 +69,7 @@ fn remedy(error: &ObserveError, has_file: bool) -> String {
         ObserveError::NotThere { .. } => {
             "start the exporter as this user and with the same XDG_RUNTIME_DIR, or give the socket's path"
         }
-        ObserveError::NotAnswering { .. } => "its process is stopped, or hangs: look at it with ps and a debugger",
+        ObserveError::NotAnswering { .. } => "its process is stopped, or hangs: inspect it with ps and a debugger",
         ObserveError::WrongUser { .. } => {
             "set exporter-uid of the reader to that user, or move the socket to a folder that others cannot write"
         }
@@ -150,7 +150,7 @@ fn namespace(there: u32, here: Option<u32>) -> Check {
 fn frames(snapshot: &Snapshot) -> Check {
     let counters = &snapshot.counters;
     let silence = snapshot.time.saturating_sub(counters.last_published);
-    let remedy = "look at the exporter's source: the stream is open, and nothing arrives";
+    let remedy = "check the exporter's source: the stream is open, and no frame arrives";
     if counters.ended {
         return Check::warning("frames", "the stream has ended for now", "readers wait until it resumes");
     }

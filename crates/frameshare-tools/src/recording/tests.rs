@@ -81,8 +81,8 @@ fn truncated_file_gives_complete_entries_and_error() {
         let frames = found.iter().filter(|entry| matches!(entry, Entry::Frame(_))).count() as u64;
         match damage {
             Some(Damage::NoRecording) => assert!(length < MAGIC.len() + 4),
-            Some(Damage::Truncated { at, frames: told }) => {
-                assert!(at <= length as u64 && told == frames, "{length}");
+            Some(Damage::Truncated { at, frames: found }) => {
+                assert!(at <= length as u64 && found == frames, "{length}");
             }
             other => panic!("{length}: {other:?}"),
         }

@@ -167,7 +167,7 @@ fn predicted_credit_is_what_reader_gets() {
 }
 
 #[test]
-fn silent_stopped_and_missing_streams_are_told_apart() {
+fn silent_stopped_and_missing_streams_are_distinguished() {
     let run = TestRun::new();
     let (status, report) = check(&run, "s");
     assert_eq!(status, 3);
@@ -185,7 +185,7 @@ fn silent_stopped_and_missing_streams_are_told_apart() {
 
 /// The file of a killed exporter, which another one replaces.
 #[test]
-fn socket_of_killed_exporter_is_told_from_missing_one() {
+fn killed_exporter_and_missing_socket_are_distinguished() {
     let run = TestRun::new();
     let mut exporter = export(&run, "--readers 9");
     exporter.kill();

@@ -49,16 +49,16 @@ fn number(chunk: &Chunk, field: &str) -> i128 {
     chunk.head[field].as_i64().unwrap_or_else(|| panic!("{field}: {}", chunk.head)).into()
 }
 
-/// The exporter's frames have content that the reader of the played stream knows.
+/// The reader of the played stream verifies the content of the exporter's frames.
 #[test]
 fn recorded_frames_are_played_byte_for_byte() {
     let run = TestRun::new();
     let options = "--frames 150 --fps 200 --size 70001 --event-bytes 100";
     let mut exporter = run.peer(&format!("export --socket {} {options}", run.socket("s")));
     exporter.wait_for("open");
-    let told = json(&run, "record s first.rec --lossless");
-    assert_eq!(told["frames"], 150);
-    assert_eq!((&told["lost"], &told["bytes"]), (&0.into(), &(150 * 70001).into()));
+    let report = json(&run, "record s first.rec --lossless");
+    assert_eq!(report["frames"], 150);
+    assert_eq!((&report["lost"], &report["bytes"]), (&0.into(), &(150 * 70001).into()));
     exporter.expect_success();
 
     let reading = format!("read --socket {} --policy lossless --verify yes --quiet yes", run.socket("t"));

@@ -68,7 +68,7 @@ fn validate(schema: &Value, value: &Value) -> Result<(), String> {
                 other.is_empty().then_some(()).ok_or_else(|| format!("has {other:?}"))?;
             }
             note if NOTES.contains(&note) => {}
-            other => return Err(format!("the validator does not know {other}")),
+            other => return Err(format!("the validator does not implement {other}")),
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ fn part_of_frame_survives_frame_and_exporter() {
 mod passer {
     use gst::{prelude::*, subclass::prelude::*};
 
-    /// An element of the type by which the source knows that files are passed on.
+    /// An element of a type that makes the source expect that its files are forwarded.
     #[derive(Default)]
     pub struct Passer;
 

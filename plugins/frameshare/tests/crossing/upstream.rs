@@ -186,7 +186,7 @@ fn early_report_at_the_start_of_a_stream_is_cut_off_at_0() {
     assert_eq!(jitter, -(time.unwrap().nseconds() as i64));
 }
 
-/// A file-like source has times that say nothing about the exporter's.
+/// Times of a file-like source are unrelated to the exporter's.
 #[test]
 fn source_that_is_not_live_sends_no_reports() {
     let mut exporter = Exporter::with(GRAY, "upstream-events=qos");

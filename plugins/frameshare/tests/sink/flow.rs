@@ -67,7 +67,7 @@ fn drain_timeout_limits_eos_for_inactive_reader() {
     sink.push(gst::Buffer::from_slice(noise(1, info.size())));
     let begin = Instant::now();
     sink.harness.push_event(gst::event::Eos::new());
-    assert!((Duration::from_millis(190)..Duration::from_secs(3)).contains(&begin.elapsed()));
+    assert!((Duration::from_millis(190)..PATIENCE).contains(&begin.elapsed()));
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn readers_appear_in_signals_count_and_stats() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     let element = sink.element();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let emitted = Arc::new(Mutex::new(Vec::new()));
     for signal in ["reader-added", "reader-removed"] {
-        let told = told.clone();
+        let emitted = emitted.clone();
         element.connect(signal, false, move |arguments| {
             let reader: gst::Structure = arguments[1].get().unwrap();
-            told.lock().unwrap().push((signal, reader.get::<u32>("pid").unwrap()));
+            emitted.lock().unwrap().push((signal, reader.get::<u32>("pid").unwrap()));
             None
         });
     }
@@ -215,8 +215,8 @@ fn readers_appear_in_signals_count_and_stats() {
     wait_until("the reader's connection", || *counts.lock().unwrap() == [1]);
     drop(frame);
     drop(reader);
-    wait_until("the reader's disconnection", || told.lock().unwrap().len() == 2);
+    wait_until("the reader's disconnection", || emitted.lock().unwrap().len() == 2);
     let me = std::process::id();
-    assert_eq!(*told.lock().unwrap(), [("reader-added", me), ("reader-removed", me)]);
+    assert_eq!(*emitted.lock().unwrap(), [("reader-added", me), ("reader-removed", me)]);
     wait_until("the count", || *counts.lock().unwrap() == [1, 0]);
 }
