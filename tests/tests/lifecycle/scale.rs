@@ -49,7 +49,13 @@ fn streams_of_one_process_share_threads_and_fit_1024_files() {
     assert_at_most(THREADS, "threads without readers", running);
 
     let gather = format!("gather {}", options(&run, STREAMS));
-    let mut readers = Vec::from_iter((0..READERS).map(|_| run.peer(&gather)));
+    // One after another: descriptors that readers have not received yet count against the limit.
+    let connected = || {
+        let mut reader = run.peer(&gather);
+        reader.wait_for("connected");
+        reader
+    };
+    let mut readers = Vec::from_iter((0..READERS).map(|_| connected()));
     readers.iter_mut().for_each(|reader| drop(reader.wait_for("complete")));
     let most = alone + STREAMS * READERS * OF_READER;
     assert_at_most(most, "files with readers", || open_files(&exporter));

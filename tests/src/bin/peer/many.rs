@@ -103,11 +103,22 @@ pub fn gather(options: &Options) -> Result<ExitCode> {
         let config = reader::Config::default().max_held(1);
         waiting.insert(set.add(Reader::connect(&endpoint, config, &interrupt)?));
     }
-    print(&json!({ "event": "connected" }))?;
-    while let Some((key, item)) = set.next(None, &interrupt)? {
-        if matches!(item?, Item::Frame(_)) && waiting.remove(&key) && waiting.is_empty() {
-            print(&json!({ "event": "complete" }))?;
+    // What is there is received before the report.
+    while let Some((key, item)) = set.next(Some(Duration::ZERO), &interrupt)? {
+        if matches!(item?, Item::Frame(_)) {
+            waiting.remove(&key);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    print(&json!({ "event": "connected" }))?;
+    let mut is_complete = false;
+    loop {
+        if waiting.is_empty() && !std::mem::replace(&mut is_complete, true) {
+            print(&json!({ "event": "complete" }))?;
+        }
+        if let Some((key, item)) = set.next(None, &interrupt)?
+            && matches!(item?, Item::Frame(_))
+        {
+            waiting.remove(&key);
+        }
+    }
 }
