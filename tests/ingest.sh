@@ -24,7 +24,7 @@ until_true() { # SECONDS COMMAND...
 
 setsid make --no-print-directory ingest PROGRAMS="${CARGO_TARGET_DIR:-target}/debug" >"$log" 2>&1 </dev/null &
 group=$!
-until_true 600 grep -q '^supervisor: page at http://' "$log" || fail "no page"
+until_true 240 grep -q '^supervisor: page at http://' "$log" || fail "no page"
 address=$(sed -n 's/^supervisor: page at \(http:[^ ]*\).*/\1/p' "$log" | head -n 1)
 page() { python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20).read()' "$1"; }
 page "$address" >>"$log" 2>&1 || fail "the page at $address does not answer"

@@ -199,7 +199,7 @@ impl Site {
             entry.planned.role != Role::Capture || count == entry.planned.cameras.len()
         };
         if self.entries.iter().all(is_received) || Instant::now() >= *deadline {
-            self.starter.log.line("supervisor", page);
+            self.starter.log.line("supervisor", &format!("page at {page}"));
             self.page = Some((page.clone(), None));
         }
     }
