@@ -3,9 +3,9 @@
 //! The camera that a page shows alone: its units, or JPEG pictures of its frames.
 
 use super::{
-    CameraView,
     media::{Picture, Subscription, Unit, Units},
     protocol::{KEY, Kind, Mode, binary},
+    state::CameraView,
 };
 use axum::{body::Bytes, extract::ws::Utf8Bytes};
 use serde_json::json;

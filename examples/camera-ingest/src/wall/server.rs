@@ -3,12 +3,12 @@
 //! HTTP server: files of the page, WebSocket, commands, metrics, events.
 
 use super::{
-    Wall,
     assets::{ASSETS, POLICY},
     events,
     guard::Refusal,
     metrics::{self, PageFigures},
     session,
+    state::Wall,
 };
 use crate::state::Command;
 use axum::{

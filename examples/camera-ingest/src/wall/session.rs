@@ -3,10 +3,10 @@
 //! One page: a WebSocket, on which the page gets what it has asked for and can take.
 
 use super::{
-    Wall,
     focus::{Focus, Output},
     media::{Picture, Subscription},
     protocol::{Kind, Request, binary},
+    state::Wall,
 };
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use std::{sync::Arc, time::Duration};

@@ -3,46 +3,14 @@
 //! Pictures, units, and results of cameras. Each is read and made only while a page wants it.
 
 mod h264;
+mod identity;
 mod pictures;
 mod results;
 mod source;
 mod units;
 
+pub use identity::Identity;
 pub use pictures::{Picture, Pictures, Size};
 pub use results::Results;
 pub use source::Subscription;
 pub use units::{Unit, Units};
-
-use gstframeshare::FrameshareMeta;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Numbers that identify a frame for the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Capture time in ns since 1970; without one, the frame's sequence number; 0 for neither. The
-    /// results of the frame have the same.
-    pub key: u64,
-    /// Time since the capture in ms, if the capture time is known.
-    pub age: Option<u32>,
-}
-
-impl Identity {
-    fn of(buffer: &gst::BufferRef) -> Self {
-        let captured = buffer.iter_meta::<gst::ReferenceTimestampMeta>().find_map(|meta| {
-            let is_unix = meta.reference().structure(0).is_some_and(|caps| caps.name() == "timestamp/x-unix");
-            is_unix.then(|| meta.timestamp().nseconds())
-        });
-        match captured {
-            Some(key) => Self { key, age: u32::try_from(now().saturating_sub(key) / 1_000_000).ok() },
-            None => {
-                Self { key: buffer.meta::<FrameshareMeta>().map_or(0, |meta| meta.sequence()), age: None }
-            }
-        }
-    }
-}
-
-/// Returns the time in ns since 1970.
-pub fn now() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}

@@ -3,7 +3,7 @@
 //! JPEG pictures of a stream of frames, newest only.
 
 use super::{
-    Identity,
+    identity::Identity,
     source::{Client, Source, Subscription, reading},
 };
 use axum::body::Bytes;

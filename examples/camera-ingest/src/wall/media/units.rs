@@ -4,7 +4,8 @@
 //! at the key unit of the kept GOP.
 
 use super::{
-    Identity, h264,
+    h264,
+    identity::Identity,
     source::{Client, Source, Subscription, reading},
 };
 use axum::body::Bytes;
