@@ -38,7 +38,7 @@ impl Control {
             thread::spawn(move || {
                 loop {
                     if let Err(error) = follower.follow(&path) {
-                        log::warn!("no state of the site from {}: {error}", path.display());
+                        eprintln!("no state of the site from {}: {error}", path.display());
                     }
                     follower.connection().take();
                     follower.state.send_replace(None);

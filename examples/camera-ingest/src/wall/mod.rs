@@ -54,7 +54,7 @@ async fn serve(context: &Context<'_>) -> Result<()> {
 
 fn report(reporter: &Reporter, cameras: &[Camera], address: SocketAddr) {
     if !address.ip().is_loopback() {
-        log::warn!("the page at {address} is open to everyone who reaches it: it has no passwords");
+        eprintln!("the page at {address} is open to everyone who reaches it: it has no passwords");
     }
     let send = |camera: &str, text: String| {
         let (camera, condition) = (camera.to_owned(), Condition::Running);

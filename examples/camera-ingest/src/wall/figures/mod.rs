@@ -132,7 +132,7 @@ impl Watched {
 fn connect(watched: &mut [Watched]) {
     let present = match frameshare::streams() {
         Ok(present) => present,
-        Err(error) => return log::warn!("cannot list streams: {error}"),
+        Err(error) => return eprintln!("cannot list streams: {error}"),
     };
     let present: HashMap<_, StreamInfo> =
         present.into_iter().map(|stream| (stream.name.to_string(), stream)).collect();
