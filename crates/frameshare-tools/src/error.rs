@@ -45,7 +45,7 @@ pub enum Error {
     #[error("the frame cannot be shown: {0}")]
     Picture(#[from] PictureError),
     #[error("cannot write a picture: {0}")]
-    Png(#[from] image::ImageError),
+    Png(#[from] png::EncodingError),
     #[error("{} is no PNG file: give a name that ends in .png, or - for stdout without --json", path.display())]
     NotPng { path: PathBuf },
     #[error("{} exists: --force replaces it", path.display())]

@@ -9,7 +9,7 @@ use crate::{
     pixels::Picture,
 };
 use frameshare::{monotonic_ns, reader::Frame};
-use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use png::{BitDepth, ColorType, Compression, Encoder};
 use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 
@@ -63,6 +63,12 @@ pub fn describe(frame: &Frame) -> Value {
 pub fn png(picture: &Picture) -> Result<Vec<u8>, Error> {
     let mut png = Vec::new();
     let size = [picture.width, picture.height].map(|length| u32::try_from(length).unwrap_or(u32::MAX));
-    PngEncoder::new(&mut png).write_image(&picture.rgb, size[0], size[1], ExtendedColorType::Rgb8)?;
+    let mut encoder = Encoder::new(&mut png, size[0], size[1]);
+    encoder.set_color(ColorType::Rgb);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_compression(Compression::Fast);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&picture.rgb)?;
+    writer.finish()?;
     Ok(png)
 }

@@ -2,13 +2,12 @@
 
 //! Frames in GPU memory, on the simulated driver: the exporter copies them to host memory.
 
-use crate::{TOOL, json, recordings::frames, run_tool};
+use crate::{TOOL, json, pictures::Image, recordings::frames, run_tool};
 use frameshare_tests::{
     process::{PATIENCE, TestRun, wait_until},
     raw::Channel,
     skip::skip,
 };
-use image::ImageFormat;
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json as value;
 use std::{
@@ -88,11 +87,11 @@ fn gpu_frames_are_shown_recorded_and_counted_as_copies() {
         );
     };
     assert_eq!(json(&run, "info s")["memory"], "vmm");
-    let told = json(&run, "snapshot s s.png");
-    let image = image::load_from_memory_with_format(&run.read("s.png"), ImageFormat::Png).unwrap().to_luma8();
-    let expected = byte_of(told["sequence"].as_u64().unwrap());
-    assert_eq!(image.dimensions(), (64, 50));
-    assert!(image.pixels().all(|pixel| pixel.0 == [expected]), "{told}: {:?}", image.get_pixel(0, 0));
+    let report = json(&run, "snapshot s s.png");
+    let image = Image::decode(&run.read("s.png"));
+    let expected = byte_of(report["sequence"].as_u64().unwrap());
+    assert_eq!(image.size, (64, 50));
+    assert!(image.pixels.iter().all(|pixel| *pixel == [expected; 3]), "{report}: {:?}", image.pixels[0]);
 
     // The copies are shown while a reader gets them.
     let _watch = run.command(&format!("{TOOL} watch s --json"));

@@ -4,9 +4,31 @@
 
 use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
 use frameshare_tests::process::{Process, TestRun, wait_until};
-use image::{GenericImageView, ImageFormat};
+use png::{BitDepth, ColorType, Decoder};
 use serde_json::Value;
-use std::fs;
+use std::{fs, io::Cursor};
+
+/// A PNG file in RGB, decoded.
+pub struct Image {
+    pub size: (u32, u32),
+    pub pixels: Vec<[u8; 3]>,
+}
+
+impl Image {
+    pub fn decode(png: &[u8]) -> Self {
+        let mut reader = Decoder::new(Cursor::new(png)).read_info().unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        assert_eq!((info.color_type, info.bit_depth), (ColorType::Rgb, BitDepth::Eight));
+        let (pixels, rest) = bytes[..info.buffer_size()].as_chunks();
+        assert!(rest.is_empty());
+        Self { size: (info.width, info.height), pixels: pixels.to_vec() }
+    }
+
+    fn pixel(&self, x: u32, y: u32) -> [u8; 3] {
+        self.pixels[(y * self.size.0 + x) as usize]
+    }
+}
 
 /// Publishes the test pattern as the stream `s`.
 fn publish(run: &TestRun, options: &str) -> Process {
@@ -24,15 +46,15 @@ fn snapshot_has_colors_of_stream_in_many_formats() {
     let run = TestRun::new();
     for format in ["NV12", "I420", "YUY2", "P010_10LE", "I420_10LE", "RGB", "BGRx", "GRAY8", "Y444_16BE"] {
         let publisher = publish(&run, &format!("--format {format} --size 320x240"));
-        let told = json(&run, "snapshot s s.png");
-        assert_eq!((&told["format"], &told["width"]), (&format.into(), &320.into()), "{told}");
+        let report = json(&run, "snapshot s s.png");
+        assert_eq!((&report["format"], &report["width"]), (&format.into(), &320.into()), "{report}");
         let bytes = run.read("s.png");
-        assert_eq!(told["size"], bytes.len());
-        let image = image::load_from_memory_with_format(&bytes, ImageFormat::Png).unwrap();
-        assert_eq!(image.dimensions(), (320, 240));
+        assert_eq!(report["size"], bytes.len());
+        let image = Image::decode(&bytes);
+        assert_eq!(image.size, (320, 240));
         let bars = [[255, 255, 255], [255, 255, 0], [0, 255, 255], [0, 255, 0], [255, 0, 255], [255, 0, 0]];
         for (index, bar) in bars.into_iter().enumerate() {
-            let found = image.get_pixel(40 * index as u32 + 20, 10).0;
+            let found = image.pixel(40 * index as u32 + 20, 10);
             let [r, g, b] = bar.map(f64::from);
             let gray = [(0.299 * r + 0.587 * g + 0.114 * b).round() as u8; 3];
             let expected = if format == "GRAY8" { gray } else { bar };
@@ -178,8 +200,7 @@ fn video_file_is_published_through_gstreamer() {
     run.gst(pipeline).expect_success();
     let publisher = run.command(&format!("{TOOL} publish s video.mp4"));
     wait_until("a picture", || run_tool(&run, "snapshot s s.png -t 1").status == 0);
-    let image = image::load_from_memory_with_format(&run.read("s.png"), ImageFormat::Png).unwrap();
-    let [r, g, b, _] = image.get_pixel(30, 20).0;
+    let [r, g, b] = Image::decode(&run.read("s.png")).pixel(30, 20);
     assert!(r > 245 && g < 10 && b < 10, "{r} {g} {b}");
     assert_eq!(publisher.expect_success().stderr, "");
 
