@@ -103,7 +103,7 @@ pub fn gather(options: &Options) -> Result<ExitCode> {
         let config = reader::Config::default().max_held(1);
         waiting.insert(set.add(Reader::connect(&endpoint, config, &interrupt)?));
     }
-    // What is there is received before the report.
+    // Receive all pending messages before the report.
     while let Some((key, item)) = set.next(Some(Duration::ZERO), &interrupt)? {
         if matches!(item?, Item::Frame(_)) {
             waiting.remove(&key);
