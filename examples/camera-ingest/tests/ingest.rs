@@ -129,8 +129,9 @@ fn check_recordings(folder: &Path, sent: &[Vec<u32>; 4], log: &str) {
         let most = if index < 2 { 1 } else { 0 };
         let is_complete = found.missing.len() <= most && found.repeated <= most && found.foreign.is_empty();
         assert!(is_complete, "{}: {found:?} in {segments:?}\n{log}", CAMERAS[index]);
+        // The times are those of the camera, which has equal ones when its machine is late.
         assert!(
-            recording.iter().all(|segment| segment.frames.is_sorted_by(|a, b| a.1 < b.1)),
+            recording.iter().all(|segment| segment.frames.is_sorted_by(|a, b| a.1 <= b.1)),
             "{recording:?}"
         );
         assert_eq!(recording.iter().any(|segment| segment.has_audio), index < 2, "{recording:?}");
@@ -152,7 +153,14 @@ fn check_results(recordings: &[Recording], log: &str) {
             let position = line["position"].as_f64().expect("a position");
             // MKV has times in ms.
             let is_there = segment.frames.iter().any(|(_, time)| (time - position).abs() < 0.002);
-            assert!(is_there, "no frame at {position} of {}\n{log}", segment.file.display());
+            // A frame of a raw source that a late encoder left out has results, and no unit: numbers
+            // jump there, or the segment ends.
+            let is_left_out = segment
+                .frames
+                .windows(2)
+                .any(|pair| pair[0].1 < position && position < pair[1].1 && pair[1].0 > pair[0].0 + 1)
+                || segment.frames.last().is_some_and(|(_, end)| *end < position);
+            assert!(is_there || is_left_out, "no frame at {position} of {}\n{log}", segment.file.display());
             count += 1;
         }
     }
