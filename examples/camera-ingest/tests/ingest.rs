@@ -153,8 +153,8 @@ fn check_results(recordings: &[Recording], log: &str) {
             let position = line["position"].as_f64().expect("a position");
             // MKV has times in ms.
             let is_there = segment.frames.iter().any(|(_, time)| (time - position).abs() < 0.002);
-            // A frame of a raw source that a late encoder left out has results, and no unit: numbers
-            // jump there, or the segment ends.
+            // A frame of a raw source that a late encoder left out has results, and no unit: the
+            // numbers jump there, or the segment ends.
             let is_left_out = segment
                 .frames
                 .windows(2)
