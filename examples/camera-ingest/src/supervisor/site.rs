@@ -181,7 +181,10 @@ impl Site {
         let is_news =
             before.is_none_or(|before| before.condition != report.condition || before.text != report.text);
         if is_news {
-            let is_page = entry.planned.role == Role::Wall && report.condition == Condition::Running;
+            // The wall reports its address without a camera.
+            let is_page = entry.planned.role == Role::Wall
+                && report.camera.is_empty()
+                && report.condition == Condition::Running;
             let text = format!("{}: {}", report.condition, report.text);
             self.event(name, Some(report.camera), &text);
             if is_page && self.page.as_ref().is_none_or(|(page, _)| *page != report.text) {
