@@ -149,11 +149,11 @@ fn start_and_stop_leak_no_descriptors_or_files() {
     };
     cycle();
     let before = descriptors();
-    for _ in 0..50 {
+    for _ in 0..200 {
         cycle();
     }
-    // Other tests of this process also open and close descriptors: a leak would be at least 50.
-    assert!(descriptors() < before + 40);
+    // Other tests of this process also open and close descriptors: a leak would be at least 200.
+    assert!(descriptors() < before + 150);
     sink.set_state(gst::State::Null).unwrap();
 }
 
