@@ -21,10 +21,10 @@ mount -t tmpfs tmpfs "$root"
 for folder in bin sbin lib lib64 usr etc; do
   if [ -L "/$folder" ]; then cp -P "/$folder" "$root/"; elif [ -d "/$folder" ]; then bind "/$folder" "/$folder" ro; fi
 done
-bind "$checkout" "$checkout" ro
 mkdir -p "$root"/{proc,tmp,dev}
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+bind "$checkout" "$checkout" ro # it may be in /tmp
 for device in null zero full random urandom; do
   touch "$root/dev/$device" && mount --bind "/dev/$device" "$root/dev/$device"
 done
