@@ -7,6 +7,7 @@
 //! ([`roles`]); each role also runs alone. Roles report to the supervisor ([`report`]), which keeps
 //! the state of the site ([`state`]) for the wall's page ([`wall`]).
 
+mod clock;
 mod config;
 mod report;
 mod results;

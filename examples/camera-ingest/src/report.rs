@@ -45,6 +45,13 @@ pub struct Report {
     pub values: BTreeMap<String, f64>,
 }
 
+impl Report {
+    /// Returns whether condition or text are new. Figures alone are no news.
+    pub fn is_news_after(&self, last: Option<&Self>) -> bool {
+        last.is_none_or(|last| (last.condition, &last.text) != (self.condition, &self.text))
+    }
+}
+
 /// Condition of a camera in a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -129,15 +136,14 @@ impl Outbox {
         }
     }
 
-    /// Writes changes of condition and text; figures alone are no news on a terminal.
+    /// Writes changes of condition and text.
     fn write_to_terminal(&self) {
         let mut written = BTreeMap::new();
         loop {
             for report in self.wait(ALIVE) {
-                let news = (report.condition, report.text);
-                if written.get(&report.camera) != Some(&news) {
-                    eprintln!("{}: {}: {}", report.camera, news.0, news.1);
-                    written.insert(report.camera, news);
+                if report.is_news_after(written.get(&report.camera)) {
+                    eprintln!("{}: {}: {}", report.camera, report.condition, report.text);
+                    written.insert(report.camera.clone(), report);
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! `{"session":"1234","sequence":5,"value":{…}}` in a stream with the caps
 //! `application/x-frameshare-results`. Unknown fields of a value are ignored.
 
+use crate::clock::CLOCK;
 use anyhow::{Context, Result};
 use frameshare::{
     Endpoint, Format, Interrupt,
@@ -19,9 +20,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Caps of a stream of results.
 pub const CAPS: &str = "application/x-frameshare-results, format=(string)json";
-
-/// The clock of [`Value::time`], in the caps of GstReferenceTimestampMeta.
-pub const CLOCK: &str = "timestamp/x-unix";
 
 /// A result for one frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

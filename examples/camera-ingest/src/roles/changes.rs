@@ -16,11 +16,11 @@ pub struct Changes {
 impl Changes {
     /// Sends a report if it is news.
     pub fn send(&mut self, reporter: &Reporter, report: Report) {
-        let is_news = self.last.as_ref().is_none_or(|(last, sent)| {
-            (last.condition, &last.text) != (report.condition, &report.text)
-                || (last.values != report.values && sent.elapsed() >= BETWEEN_FIGURES)
-        });
-        if is_news {
+        let has_new_figures = |(last, sent): &(Report, Instant)| {
+            last.values != report.values && sent.elapsed() >= BETWEEN_FIGURES
+        };
+        let last = self.last.as_ref();
+        if report.is_news_after(last.map(|(last, _)| last)) || last.is_some_and(has_new_figures) {
             reporter.send(&report);
             self.last = Some((report, Instant::now()));
         }

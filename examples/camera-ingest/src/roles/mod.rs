@@ -2,13 +2,15 @@
 
 //! Jobs of processes, each for one or several cameras.
 
+mod attempts;
 pub mod backoff;
 pub mod capture;
 mod changes;
 pub mod decode;
+mod input;
 pub mod model;
 pub mod motion;
-mod pipeline;
+pub mod pipeline;
 pub mod record;
 mod status;
 

@@ -16,7 +16,7 @@ const OPEN_FOLDER: u32 = 0o755;
 const MAX_QUEUED_TIME: Duration = Duration::from_secs(10);
 const MAX_UNITS: u32 = 1024;
 
-/// A pipeline that is stopped before it is dropped. Its clock is CLOCK_MONOTONIC.
+/// A pipeline that is stopped before it is dropped. A new one has the clock CLOCK_MONOTONIC.
 pub struct Pipeline(pub gst::Pipeline);
 
 /// End of a pipeline.

@@ -9,6 +9,7 @@ use super::{
     plan::{self, Planned},
 };
 use crate::{
+    clock::since_1970,
     config::Config,
     report::{Condition, Line},
     roles::{Role, backoff::Backoff},
@@ -18,7 +19,7 @@ use std::{
     collections::VecDeque,
     sync::mpsc::Sender,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -178,9 +179,7 @@ impl Site {
         let Line::Report(report) = line else { return };
         let before = entry.state.reports.insert(report.camera.clone(), report.clone());
         self.is_changed = true;
-        let is_news =
-            before.is_none_or(|before| before.condition != report.condition || before.text != report.text);
-        if is_news {
+        if report.is_news_after(before.as_ref()) {
             // The wall reports its address without a camera.
             let is_page = entry.planned.role == Role::Wall
                 && report.camera.is_empty()
@@ -296,5 +295,5 @@ fn stop(mut entries: Vec<Entry>, grace: Duration) {
 
 /// Seconds since 1970.
 fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    since_1970().as_secs_f64()
 }

@@ -10,7 +10,7 @@ mod raw;
 mod session;
 mod stamp;
 
-use super::{Context, backoff::Backoff, pipeline::End, status::Status};
+use super::{Context, attempts::Attempts, pipeline::End, status::Status};
 use crate::{
     config::{Camera, Source},
     report::Condition,
@@ -24,8 +24,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Interval of checks.
 const TICK: Duration = Duration::from_millis(200);
 /// Time without a unit after which a session counts as lost.
@@ -69,23 +67,20 @@ struct Progress {
 impl Stream<'_> {
     /// Receives the stream until the role is stopped.
     fn keep(&self) {
-        let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
+        let mut attempts = Attempts::new(self.context, &self.status, self.part);
         let mut outlets = None;
-        let mut attempts = 0.0;
+        let mut sessions = 0.0;
         while !self.context.stop.is_set() {
-            attempts += 1.0;
+            sessions += 1.0;
             self.status
-                .value(&format!("{}_sessions", if self.part == "sub" { "sub" } else { "main" }), attempts);
+                .value(&format!("{}_sessions", if self.part == "sub" { "sub" } else { "main" }), sessions);
             let mut progress = Progress { units: 0, begin: None, last: Instant::now() };
             let result = match self.source.is_raw() {
                 true => self.raw(&mut progress),
                 false => self.encoded(&mut outlets, &mut progress),
             };
             let Err(error) = result else { continue };
-            let delay = backoff.after(progress.begin);
-            let text = format!("{error:#}; next attempt in {:.1} s", delay.as_secs_f64());
-            self.status.set(self.part, Condition::Failed, text);
-            if !self.context.pause(delay) {
+            if !attempts.failed(&error, progress.begin) {
                 return;
             }
         }

@@ -2,10 +2,8 @@
 
 //! Capture times of units and frames.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use crate::clock::{CLOCK, ns_since_1970};
+use std::sync::{Mutex, PoisonError};
 
 /// Puts capture times on buffers: ns since 1970, strictly increasing, in a
 /// GstReferenceTimestampMeta with the caps `timestamp/x-unix`.
@@ -16,13 +14,12 @@ pub struct Stamps {
 
 impl Stamps {
     pub fn new() -> Self {
-        Self { caps: gst::Caps::new_empty_simple("timestamp/x-unix"), last: Mutex::new(0) }
+        Self { caps: gst::Caps::new_empty_simple(CLOCK), last: Mutex::new(0) }
     }
 
     /// Replaces the capture time of a buffer by the present time.
     pub fn stamp(&self, buffer: &mut gst::BufferRef) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let now = ns_since_1970();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = now.max(*last + 1);
         while let Some(meta) = buffer.meta_mut::<gst::ReferenceTimestampMeta>() {

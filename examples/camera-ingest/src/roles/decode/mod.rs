@@ -6,7 +6,7 @@ mod decoder;
 
 use super::{
     Context,
-    backoff::Backoff,
+    attempts::Attempts,
     pipeline::{End, Pipeline, exporting_sink},
     status::Status,
 };
@@ -26,8 +26,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Interval of checks.
 const TICK: Duration = Duration::from_millis(200);
 /// Time without a reader after which decoding ends.
@@ -57,14 +55,11 @@ fn keep(context: &Context, camera: &Camera) {
         context.pause(Duration::MAX);
         return;
     }
-    let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
+    let mut attempts = Attempts::new(context, &status, "");
     while !context.stop.is_set() {
         let mut begin = None;
         let Err(error) = export(context, camera, &status, &mut begin) else { return };
-        let delay = backoff.after(begin);
-        let text = format!("{error:#}; next attempt in {:.1} s", delay.as_secs_f64());
-        status.set("", Condition::Failed, text);
-        context.pause(delay);
+        attempts.failed(&error, begin);
     }
 }
 

@@ -7,7 +7,11 @@
 
 mod detector;
 
-use super::{Context, changes::Changes};
+use super::{
+    Context,
+    changes::Changes,
+    input::{self, Input},
+};
 use crate::{
     config::Camera,
     report::{Condition, Report},
@@ -16,8 +20,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use detector::Detector;
 use frameshare::{
-    Endpoint,
-    reader::{Config, Frame, Item, Reader, ReaderKey, ReaderSet},
+    reader::{Frame, Item, Reader, ReaderSet},
     video::ColorModel,
 };
 use std::{
@@ -27,8 +30,8 @@ use std::{
 
 /// Interval of checks while no frame arrives.
 const TICK: Duration = Duration::from_millis(500);
-/// Time until a stream that ended with an error is opened again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Frames that may be leased at once.
+const MAX_HELD: u32 = 2;
 /// Time without a frame after which a camera is waited for.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -43,12 +46,12 @@ pub fn run(context: &Context) -> Result<()> {
             watch.open(&mut set, context);
         }
         if let Some((key, item)) = set.next(Some(TICK), &context.stop)?
-            && let Some(watch) = watches.iter_mut().find(|watch| watch.key == Some(key))
+            && let Some(watch) = watches.iter_mut().find(|watch| watch.input.is(key))
         {
             let taken = item.map_err(anyhow::Error::from).and_then(|item| watch.take(&item));
             if let Err(error) = taken {
                 set.remove(key);
-                watch.fail(&format!("{error:#}"));
+                watch.input.fail(&format!("{error:#}"));
             }
         }
         if Instant::now() >= due {
@@ -62,11 +65,9 @@ pub fn run(context: &Context) -> Result<()> {
 /// A camera, its reader and its results.
 struct Watch<'a> {
     camera: &'a Camera,
-    key: Option<ReaderKey>,
+    input: Input,
     publisher: Option<Publisher>,
     detector: Option<Detector>,
-    retry: Instant,
-    error: Option<String>,
     arrived: Option<Instant>,
     frames: u64,
     score: f64,
@@ -77,11 +78,9 @@ impl<'a> Watch<'a> {
     fn new(camera: &'a Camera) -> Self {
         Self {
             camera,
-            key: None,
+            input: Input::new(),
             publisher: None,
             detector: None,
-            retry: Instant::now(),
-            error: None,
             arrived: None,
             frames: 0,
             score: 0.0,
@@ -91,25 +90,18 @@ impl<'a> Watch<'a> {
 
     /// Opens the streams if they are not open, without waiting for the exporter.
     fn open(&mut self, set: &mut ReaderSet, context: &Context) {
-        if self.key.is_some() || self.retry > Instant::now() {
-            return;
+        if self.input.is_due() {
+            let reader = self.start(context);
+            self.input.opened(set, reader);
         }
-        let mut open = || {
-            if self.publisher.is_none() {
-                self.publisher = Some(Publisher::open(&self.camera.motion_results(), &context.stop)?);
-            }
-            let config = Config::default()
-                .name(format!("camera-ingest motion {}", self.camera.name))
-                .policy(self.camera.policies.motion)
-                .max_held(2)
-                .reconnect(true)
-                .connection_timeout(None);
-            Ok(Reader::start(&Endpoint::find(&self.camera.frames())?, config)?)
-        };
-        match open() {
-            Ok(reader) => self.key = Some(set.add(reader)),
-            Err::<_, anyhow::Error>(error) => self.fail(&format!("{error:#}")),
+    }
+
+    fn start(&mut self, context: &Context) -> Result<Reader> {
+        let Camera { name, policies, .. } = self.camera;
+        if self.publisher.is_none() {
+            self.publisher = Some(Publisher::open(&self.camera.motion_results(), &context.stop)?);
         }
+        input::start("motion", name, &self.camera.frames(), policies.motion, MAX_HELD)
     }
 
     fn take(&mut self, item: &Item) -> Result<()> {
@@ -118,7 +110,7 @@ impl<'a> Watch<'a> {
         let value = Value { time: time_of(frame).unwrap_or(0), score: Some(score), boxes };
         let publisher = self.publisher.as_ref().context("the stream of results is not open")?;
         publisher.publish(&Keyed::of(frame, value))?;
-        (self.score, self.error, self.arrived) = (score, None, Some(Instant::now()));
+        (self.score, self.input.error, self.arrived) = (score, None, Some(Instant::now()));
         self.frames += 1;
         Ok(())
     }
@@ -146,12 +138,6 @@ impl<'a> Watch<'a> {
         Ok(detector.next(|row| &copy[row * width..][..width]))
     }
 
-    fn fail(&mut self, error: &str) {
-        self.key = None;
-        self.error = Some(error.to_owned());
-        self.retry = Instant::now() + RETRY;
-    }
-
     fn report(&mut self, context: &Context) {
         let report = self.state();
         self.changes.send(&context.reporter, report);
@@ -159,7 +145,7 @@ impl<'a> Watch<'a> {
 
     fn state(&self) -> Report {
         let is_silent = self.arrived.is_none_or(|arrived| arrived.elapsed() > SILENCE);
-        let (condition, text) = match &self.error {
+        let (condition, text) = match &self.input.error {
             Some(error) => (Condition::Failed, error.clone()),
             None if is_silent => (Condition::Waiting, format!("no frame of {}", self.camera.frames())),
             None => (Condition::Running, "scores each frame".to_owned()),

@@ -10,12 +10,16 @@ use crate::{
     config::Camera,
     report::{Condition, Report},
     results::Keyed,
-    roles::{Context, changes::Changes},
+    roles::{
+        Context,
+        changes::Changes,
+        input::{self, Input},
+    },
 };
 use anyhow::Result;
 use frameshare::{
-    Endpoint, Policy,
-    reader::{Config, Item, Reader, ReaderKey, ReaderSet},
+    Policy,
+    reader::{Item, ReaderKey, ReaderSet},
 };
 use std::{
     collections::BTreeMap,
@@ -24,7 +28,7 @@ use std::{
 
 /// Interval of checks while nothing arrives.
 const TICK: Duration = Duration::from_millis(100);
-/// Time until a stream that ended with an error is opened again, and a folder that could not be.
+/// Time until a folder that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Time without a unit after which the camera counts as lost.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -45,11 +49,7 @@ enum Kind {
 struct Stream {
     kind: Kind,
     name: String,
-    key: Option<ReaderKey>,
-    /// When it is opened again.
-    retry: Instant,
-    /// Reason of its end.
-    error: Option<String>,
+    input: Input,
 }
 
 /// Records a camera until the role is stopped.
@@ -99,7 +99,7 @@ fn streams(camera: &Camera) -> Vec<Stream> {
     if camera.model {
         kinds.push((Kind::Results("model"), camera.model_results()));
     }
-    let stream = |(kind, name)| Stream { kind, name, key: None, retry: Instant::now(), error: None };
+    let stream = |(kind, name)| Stream { kind, name, input: Input::new() };
     kinds.into_iter().map(stream).collect()
 }
 
@@ -145,36 +145,25 @@ impl Recording<'_> {
     /// Opens the streams that are not open, without waiting for their exporters.
     fn open_streams(&mut self) {
         for stream in &mut self.streams {
-            if stream.key.is_some() || stream.retry > Instant::now() {
+            if !stream.input.is_due() {
                 continue;
             }
             let policy = match stream.kind {
                 Kind::Video => self.camera.policies.record,
                 Kind::Audio | Kind::Results(_) => Policy::Lossless,
             };
-            let config = Config::default()
-                .name(format!("camera-ingest record {}", self.camera.name))
-                .policy(policy)
-                .max_held(MAX_HELD)
-                .reconnect(true)
-                .connection_timeout(None);
-            let opened = Endpoint::find(&stream.name)
-                .map_err(anyhow::Error::from)
-                .and_then(|endpoint| Ok(Reader::start(&endpoint, config)?));
-            match opened {
-                Ok(reader) => stream.key = Some(self.set.add(reader)),
-                Err(error) => stream.fail(&format!("{error:#}")),
-            }
+            let reader = input::start("record", &self.camera.name, &stream.name, policy, MAX_HELD);
+            stream.input.opened(&mut self.set, reader);
         }
     }
 
     fn take(&mut self, key: ReaderKey, item: Item) {
-        let Some(stream) = self.streams.iter_mut().find(|stream| stream.key == Some(key)) else { return };
+        let Some(stream) = self.streams.iter_mut().find(|stream| stream.input.is(key)) else { return };
         match (stream.kind, item) {
             (Kind::Video, Item::Format(format)) => self.recorder.video_caps(&format.caps),
             (Kind::Audio, Item::Format(format)) => self.recorder.audio_caps(&format.caps),
             (Kind::Video, Item::Frame(unit)) => {
-                stream.error = None;
+                stream.input.error = None;
                 self.arrived = Some(Instant::now());
                 self.recorder.video(Unit::of(&unit));
             }
@@ -191,14 +180,14 @@ impl Recording<'_> {
     /// Leaves a stream that ended with an error, to open it again.
     fn lose(&mut self, key: ReaderKey, error: &str) {
         self.set.remove(key);
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.key == Some(key)) {
-            stream.fail(error);
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.input.is(key)) {
+            stream.input.fail(error);
             log::warn!("{}: {error}", stream.name);
         }
     }
 
     fn state(&self) -> Report {
-        let error = self.streams.iter().find_map(|stream| Some((&stream.name, stream.error.as_ref()?)));
+        let error = self.streams.iter().find_map(|stream| Some((&stream.name, stream.input.error.as_ref()?)));
         let (condition, text) = match (self.recorder.failure(), error, self.recorder.is_recording()) {
             (Some(failure), _, _) => (Condition::Failed, failure.to_owned()),
             (None, Some((name, error)), _) => (Condition::Failed, format!("{name}: {error}")),
@@ -216,13 +205,5 @@ impl Recording<'_> {
             [("segments", segments), ("units", units), ("lost", lost), ("unplaced_results", unplaced)];
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect();
         Report { camera: self.camera.name.clone(), condition, text, values }
-    }
-}
-
-impl Stream {
-    fn fail(&mut self, error: &str) {
-        self.key = None;
-        self.error = Some(error.to_owned());
-        self.retry = Instant::now() + RETRY;
     }
 }

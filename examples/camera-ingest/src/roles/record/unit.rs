@@ -5,9 +5,11 @@
 //! Muxers hold more units than a reader may lease, and a unit is small: the copy lets the exporter
 //! have its slot back at once.
 
-use crate::results::{bytes_of, time_of};
+use crate::{
+    clock::ns_since_1970,
+    results::{bytes_of, time_of},
+};
 use frameshare::{flags, monotonic_ns, reader::Frame};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A unit of an encoded stream.
 pub struct Unit {
@@ -44,6 +46,5 @@ impl Unit {
 
 /// Returns a time of CLOCK_MONOTONIC in ns since 1970.
 fn since_1970(time: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now.as_nanos() as u64).saturating_add(time).saturating_sub(monotonic_ns())
+    ns_since_1970().saturating_add(time).saturating_sub(monotonic_ns())
 }

@@ -2,8 +2,8 @@
 
 //! Identity of a frame across encoding and decoding.
 
+use crate::clock::{CLOCK, ns_since_1970};
 use gstframeshare::FrameshareMeta;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Numbers that identify a frame for the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,20 +18,16 @@ pub struct Identity {
 impl Identity {
     pub fn of(buffer: &gst::BufferRef) -> Self {
         let captured = buffer.iter_meta::<gst::ReferenceTimestampMeta>().find_map(|meta| {
-            let is_unix = meta.reference().structure(0).is_some_and(|caps| caps.name() == "timestamp/x-unix");
+            let is_unix = meta.reference().structure(0).is_some_and(|caps| caps.name() == CLOCK);
             is_unix.then(|| meta.timestamp().nseconds())
         });
         match captured {
-            Some(key) => Self { key, age: u32::try_from(now().saturating_sub(key) / 1_000_000).ok() },
+            Some(key) => {
+                Self { key, age: u32::try_from(ns_since_1970().saturating_sub(key) / 1_000_000).ok() }
+            }
             None => {
                 Self { key: buffer.meta::<FrameshareMeta>().map_or(0, |meta| meta.sequence()), age: None }
             }
         }
     }
-}
-
-/// Returns the time in ns since 1970.
-fn now() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

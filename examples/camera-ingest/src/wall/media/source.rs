@@ -2,6 +2,7 @@
 
 //! A pipeline that reads a stream while it has subscribers.
 
+use crate::roles::pipeline::Pipeline;
 use anyhow::{Context, Result, anyhow, bail};
 use gst::prelude::*;
 use std::{
@@ -114,6 +115,7 @@ impl Demand {
 fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand) -> Result<()> {
     let bin = gst::parse::launch(description).with_context(|| format!("pipeline '{description}'"))?;
     let pipeline = bin.downcast::<gst::Pipeline>().map_err(|_| anyhow!("'{description}' is no pipeline"))?;
+    let Pipeline(pipeline) = &Pipeline(pipeline);
     pipeline.set_property("name", name);
     let sink = pipeline.by_name("sink").context("the pipeline has no sink")?;
     let sink = sink.downcast::<gst_app::AppSink>().map_err(|_| anyhow!("the sink is no appsink"))?;
@@ -130,7 +132,6 @@ fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand
         Some(buffer) if !gate.wants(buffer) => gst::PadProbeReturn::Drop,
         _ => gst::PadProbeReturn::Ok,
     });
-    let _stopped_at_last = Stop(&pipeline);
     let started = pipeline.set_state(gst::State::Playing);
     let bus = pipeline.bus().context("the pipeline has no bus")?;
     while demand.has_subscribers() {
@@ -145,15 +146,6 @@ fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand
         }
     }
     Ok(())
-}
-
-/// Stops a pipeline before it is dropped.
-struct Stop<'a>(&'a gst::Pipeline);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.set_state(gst::State::Null);
-    }
 }
 
 /// Returns the element that reads a stream through all restarts of its exporter.

@@ -53,7 +53,7 @@ struct Reading {
     needs_key: AtomicBool,
 }
 
-/// The format that the page was told, and the converter for it.
+/// The format that the page knows, and the converter for it.
 #[derive(Default)]
 struct Stream {
     caps: Option<gst::Caps>,
