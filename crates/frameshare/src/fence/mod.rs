@@ -15,6 +15,8 @@
 
 pub mod event;
 pub mod none;
+#[cfg(test)]
+pub(crate) mod probe;
 pub mod select;
 mod signals;
 pub mod timeline;

@@ -141,49 +141,18 @@ impl Task for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{FenceError, FenceState, ReaderFence, Unblocking, none::NoFence};
-    use frameshare_cuda::stream::Stream;
-    use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
-    use std::{sync::atomic::AtomicU32, thread};
-
-    /// Counts its checks.
-    #[derive(Debug)]
-    struct Counted(Arc<AtomicU32>);
-
-    impl ReaderFence for Counted {
-        fn kind(&self) -> FenceKind {
-            FenceKind::Timeline
-        }
-
-        fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
-            NoFence.poll_ready(entry, sequence)
-        }
-
-        fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
-            Ok(())
-        }
-
-        fn signal_released(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
-            Ok(())
-        }
-
-        fn check(&self) -> Result<(), FenceError> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
-
-        fn unblock(&self) -> Unblocking {
-            NoFence.unblock()
-        }
-    }
+    use crate::fence::probe::Probe;
+    use frameshare_protocol::FenceKind;
+    use std::thread;
 
     #[test]
     fn watch_sleeps_between_checks_whatever_the_timeout() {
         for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(10)] {
-            let checks = Arc::new(AtomicU32::new(0));
+            let fence = Probe::new(FenceKind::Timeline, ());
+            let checks = fence.checks();
             let begin = Instant::now();
             let watch = Watch {
-                pending: Arc::new(PendingFrames::new(Arc::new(Counted(checks.clone())))),
+                pending: Arc::new(PendingFrames::new(Arc::new(fence))),
                 context: None,
                 gone: None,
                 fence_timeout: timeout,

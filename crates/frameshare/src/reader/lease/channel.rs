@@ -299,11 +299,10 @@ impl Drop for Channel {
 mod tests {
     use super::*;
     use crate::{
-        fence::{FenceFault, FenceState, Unblocking, none::NoFence},
+        fence::{FenceFault, probe::Probe},
         queue::Producer,
         sys::{Listener, Mapping, Received, Timeout, UntrustedFd, connect, is_ready, memfd, wait},
     };
-    use frameshare_cuda::stream::Stream;
     use frameshare_protocol::{
         FenceKind,
         page::{claims_size, queue_size},
@@ -311,7 +310,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags};
     use std::{sync::atomic::AtomicBool, thread, time::Duration};
 
-    /// Fence that takes a while to drop.
+    /// Takes a while to drop.
     #[derive(Debug)]
     struct Slow(Arc<AtomicBool>);
 
@@ -319,32 +318,6 @@ mod tests {
         fn drop(&mut self) {
             thread::sleep(Duration::from_millis(30));
             self.0.store(true, Ordering::SeqCst);
-        }
-    }
-
-    impl ReaderFence for Slow {
-        fn kind(&self) -> FenceKind {
-            FenceKind::Event
-        }
-
-        fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
-            NoFence.poll_ready(entry, sequence)
-        }
-
-        fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
-            Ok(())
-        }
-
-        fn signal_released(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
-            Ok(())
-        }
-
-        fn check(&self) -> Result<(), FenceError> {
-            Ok(())
-        }
-
-        fn unblock(&self) -> Unblocking {
-            NoFence.unblock()
         }
     }
 
@@ -385,7 +358,7 @@ mod tests {
     fn fence_is_dropped_before_hang_up() {
         let is_gone = Arc::new(AtomicBool::new(false));
         let (channel, theirs, their_wake) = connected();
-        channel.fence.set(Arc::new(Slow(is_gone.clone()))).unwrap();
+        channel.fence.set(Arc::new(Probe::new(FenceKind::Event, Slow(is_gone.clone())))).unwrap();
         let dropping = thread::spawn(move || drop(channel));
         let mut fds = [PollFd::new(&theirs, PollFlags::IN), PollFd::new(&their_wake, PollFlags::IN)];
         wait(&mut fds, Timeout::Never).unwrap();
