@@ -53,7 +53,7 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands}.sh
+	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands}.sh
 	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | xargs tools/check-language
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
