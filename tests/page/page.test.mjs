@@ -281,7 +281,8 @@ test("kill wants POST, Origin and token, and a known process", async () => {
   const body = JSON.stringify({ process: "wall-1" });
   const kill = async (headers, text = body, method = "POST") => (await get("/kill", { method, headers, body: text })).status;
   const count = site.supervisor.commands.length;
-  assert.equal(await kill({ origin, "x-page-token": token }, body, "GET"), 405);
+  // Without a body: Node.js sends that of a GET unframed, as if it were the next request of the connection.
+  assert.equal(await kill({ origin, "x-page-token": token }, "", "GET"), 405);
   assert.equal(await kill({ "x-page-token": token }), 403);
   assert.equal(await kill({ origin }), 403);
   assert.equal(await kill({ origin, "x-page-token": "0".repeat(32) }), 403);
