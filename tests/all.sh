@@ -98,7 +98,6 @@ use() {
   part demo make --no-print-directory demo LOOPS=1
   part ingest tests/ingest.sh # `make ingest`, built for the tests above
   part recipes tests/recipes.py "$plugins"
-  part python make --no-print-directory test-python
 }
 
 part lint make --no-print-directory lint
@@ -111,10 +110,11 @@ part workspace workspace
 wait
 cat "$work/low-priority"
 use >"$work/use" 2>&1 </dev/null &
+part python make --no-print-directory test-python >"$work/python" 2>&1 &
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
 wait
-cat "$work/use" "$work/simulated"
+cat "$work/use" "$work/python" "$work/simulated"
 
 cat "$logs"/* | awk '
   /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }
