@@ -175,6 +175,14 @@ bench-ingest: ## measure the camera ingest demo with 16 cameras: CPU of each rol
 	@tools/setup.sh page
 	@tests/page/run.sh bench
 
+.PHONY: docs
+docs: build ## build the documentation site into target/site: the manual, and references of Rust, C and Python
+	@tools/setup.sh docs
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --package frameshare --package gst-plugin-frameshare
+	tests/python.sh run crates/frameshare-python/requirements/docs.txt \
+		pdoc --output-directory $${CARGO_TARGET_DIR:-target}/python-reference frameshare
+	GST_PLUGIN_PATH=$${CARGO_TARGET_DIR:-target}/gstreamer-1.0 /usr/bin/python3 tools/site.py $${CARGO_TARGET_DIR:-target}/site
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build

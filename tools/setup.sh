@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs docs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -69,9 +69,16 @@ missing() { # GROUP...
         need cmd npm npm "installs the browser's driver"
         ;;
       network) need cmd ip iproute2 "connects network namespaces, and counts the bytes of connections" ;;
+      docs)
+        missing build python
+        need cmd doxygen doxygen "renders the header for C"
+        need cmd python3 python3 "runs the scripts"
+        need typelib Gst-1.0 gir1.2-gstreamer-1.0 "lists the elements' properties"
+        need syspy gi.overrides._gi_gst python3-gst-1.0 "lists the elements' properties"
+        ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs docs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }
@@ -126,7 +133,7 @@ install() { # PACKAGE...
 
 [ $# -gt 0 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2; }
 groups=" $* "
-case $groups in *" build "* | *" test "* | *" audit "*) rust ;; esac
+case $groups in *" build "* | *" test "* | *" docs "* | *" audit "*) rust ;; esac
 case $groups in *" test "*) rust_parts ;; esac
 case $groups in
   *" audit "*)
@@ -134,6 +141,16 @@ case $groups in
       echo "setup: missing cargo-deny, which checks licences, sources and who depends on whom; building it takes minutes"
       cargo install --locked cargo-deny
     fi
+    ;;
+esac
+case $groups in
+  *" docs "*)
+    for tool in mdbook mdbook-mermaid; do
+      if ! command -v $tool >/dev/null; then
+        echo "setup: missing $tool, which renders the manual; building it takes minutes"
+        cargo install --locked $tool
+      fi
+    done
     ;;
 esac
 case $groups in
