@@ -4,9 +4,9 @@
 
     tools/site.py FOLDER    writes the site into FOLDER; `make docs` installs what it needs and calls it
 
-The manual's pages are those of docs/ and some of the repository's other pages, as they are; links between them are
-rewritten, and links to files that are no page become plain text. The exit status is 1 if mdBook or Doxygen warns, or
-if a link of the site leads nowhere.
+The manual's pages are those of docs/ and some of the repository's other pages, as they are; links
+between them are rewritten, and links to files that are no page become plain text. The exit status
+is 1 if mdBook or Doxygen warns, or if a link of the site leads nowhere.
 """
 
 import html
@@ -107,7 +107,8 @@ def element_page(name):
     lines += ["", "## Pads", ""]
     for template in factory.get_static_pad_templates():
         where = f"{template.direction.value_nick}, {template.presence.value_nick}"
-        lines += [f"`{template.name_template}`, {where}:", "", "```", template.get_caps().to_string().replace("; ", "\n"), "```", ""]
+        caps = template.get_caps().to_string().replace("; ", "\n")
+        lines += [f"`{template.name_template}`, {where}:", "", "```", caps, "```", ""]
     signals = GObject.signal_list_names(type(element))
     if signals:
         lines += ["## Signals", "", "| signal | |", "| --- | --- |"]
