@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Pack GStreamer 1.26 for a GPU host that has an NVIDIA driver but no GStreamer and no packages.
 #
-#   tests/gpu/make-runtime.sh OUT       writes OUT/gst-runtime.tar.gz (about 14 MB) and OUT/clips/{hd,uhd,switch}.h264
+#   tests/gpu/make-runtime.sh OUT       writes OUT/gst-runtime.tar.gz (about 15 MB) and OUT/clips/{hd,uhd,switch}.h264 and camera.mp4
 #
 # The files come from the root file system of tests/rootfs.sh, which needs root on a Debian machine.
 # enter-runtime.sh unpacks it on the GPU host.
@@ -16,7 +16,7 @@ lib=usr/lib/x86_64-linux-gnu
 # nvcodec provides nvh264dec, cudaupload, cudadownload, cudaipcsink and cudaipcsrc.
 plugins=(
   coreelements videotestsrc videoconvertscale videorate videofilter audioconvert audioresample volume app autodetect
-  typefindfunctions playback isomp4 multifile rawparse rtp rtpmanager udp rtsp
+  typefindfunctions playback isomp4 matroska jpeg multifile rawparse rtp rtpmanager udp rtsp
   nvcodec unixfd shm videoparsersbad openh264 debugutilsbad coretracers
 )
 tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep date setpriv)
@@ -26,12 +26,14 @@ libraries=(libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libstdc++.so.6 libgcc
 # Luma and chroma of every region of the clips change in every frame, and no frame recurs within 256 frames (kt is odd),
 # so that a stale or torn frame is detected. The clips are 1080p, 2160p, and one that alternates between 1080p and 720p
 # every 30 frames.
-encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S PHASE
-  local caps="video/x-raw,format=I420,width=$2,height=$3,framerate=60/1"
+encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S PHASE [FRAMES/S]
+  local caps="video/x-raw,format=I420,width=$2,height=$3,framerate=${7:-60}/1"
+  local file=("video/x-h264,stream-format=byte-stream,alignment=au" ! filesink location="/tmp/clips/$1.h264")
+  [[ $1 != *.mp4 ]] || file=(mp4mux ! filesink location="/tmp/clips/$1")
   local plate=(kx2=3 ky2=3 kt=23 k0="$6" num-buffers="$4")
   chroot "$rootfs" gst-launch-1.0 -q compositor name=both sink_1::alpha=0.5 \
     ! "$caps" ! x264enc speed-preset=superfast tune=zerolatency bitrate="$5" key-int-max=30 \
-    ! h264parse ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="/tmp/clips/$1.h264" \
+    ! h264parse ! "${file[@]}" \
     videotestsrc pattern=zone-plate "${plate[@]}" ! "$caps" ! both. \
     videotestsrc pattern=chroma-zone-plate "${plate[@]}" ! "$caps" ! both.
 }
@@ -43,7 +45,9 @@ make_clips() {
   for i in 0 2 4; do encode part$i 1920 1080 30 3500 $((i * 40)); done
   for i in 1 3 5; do encode part$i 1280 720 30 3500 $((i * 40)); done
   cat "$made"/part[0-5].h264 >"$made/switch.h264"
-  cp "$made"/{hd,uhd,switch}.h264 "$out/clips/" # switch last: its presence marks the set as complete
+  # A camera of the ingest demo is a file in a loop, with times.
+  encode camera.mp4 1920 1080 90 3000 0 30
+  cp "$made"/{hd,uhd,switch}.h264 "$made/camera.mp4" "$out/clips/" # switch last: its presence marks the set as complete
   rm -rf "$made"
 }
 [ -e "$out/clips/switch.h264" ] || make_clips

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The camera ingest demo on a GPU, in the runtime of enter-runtime.sh. Called by tests/gpu/run.
+
+    ingest.py capacity    cameras of 1920x1080 at 30 frames a second that the GPU decodes, each with three
+                          readers on the GPU: decoded once, and decoded by each reader
+    ingest.py soak        8 cameras for SOAK seconds (default 540), a random process killed every 10 s
+
+Prints a JSON line for each case. INGEST="4 8" sets the numbers of cameras of `capacity`.
+"""
+
+import collections
+import glob
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+RUNTIME = os.environ["RUNTIME"]
+CLIP = "/work/camera.mp4"
+PORT = 8095
+RATE = 30
+READERS = 3
+# Cameras in one process, of each role.
+GROUP = 16
+VARIABLES = {
+    "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/cuda",
+    "GST_REGISTRY": "/tmp/registry.bin",
+    "GST_CUDA_NVRTC_LIBNAME": "/usr/lib/libnvrtc-shim.so",
+    "GST_PLUGIN_PATH": "/work",
+    "HOME": "/tmp",
+    "XDG_RUNTIME_DIR": "/tmp/ingest",
+}
+
+
+def start(name, *command, **variables):
+    """Start a command in the runtime; its output goes to /tmp/ingest/NAME.log there."""
+    settings = [f"{key}={value}" for key, value in (VARIABLES | variables).items()]
+    with open(f"{RUNTIME}/tmp/ingest/{name}.log", "a") as log:
+        return subprocess.Popen(
+            ["chroot", RUNTIME, "/usr/bin/env", *settings, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def end(process, seconds=10):
+    """Interrupt a process and return the seconds until its end; kill it after the limit."""
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return time.monotonic() - begin
+
+
+class Site:
+    """A running site with this many cameras."""
+
+    def __init__(self, cameras, options):
+        lines = [f'cam{camera} = "{CLIP}"' for camera in range(cameras)]
+        text = "[cameras]\n" + "\n".join(lines) + f'\n[wall]\nlisten = "127.0.0.1:{PORT}"\n' + options
+        pathlib.Path(f"{RUNTIME}/tmp/ingest/site.toml").write_text(text)
+        self.process = start("site", "/work/camera-ingest", "run", "--config", "/tmp/ingest/site.toml")
+
+    def metrics(self):
+        """Values of the page's metrics by name and labels."""
+        found = {}
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                match = re.match(r"ingest_(\w+)\{(.*)\} (\S+)$", line)
+                if match:
+                    labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2]))
+                    found.setdefault(match[1], []).append((labels, float(match[3])))
+        return found
+
+    def state(self):
+        """The supervisor's state."""
+        control = glob.glob(f"{RUNTIME}/tmp/camera-ingest-*/control.sock")[0]
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(control)
+            return json.loads(connection.makefile().readline())
+
+    def wait(self, what, seconds):
+        """Wait until `what` of the metrics is true."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise RuntimeError("the site ended")
+            try:
+                if what(self.metrics()):
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.5)
+        return False
+
+
+def gpu():
+    """Use of the decoder and of the kernels in percent, and memory in MiB."""
+    query = "--query-gpu=utilization.decoder,utilization.gpu,memory.used"
+    output = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True)
+    return [float(value) for value in output.stdout.split("\n")[0].split(",")]
+
+
+def cpu_seconds():
+    """CPU time of all processes, by the name of their program and role."""
+    times = collections.Counter()
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            fields = pathlib.Path(path).read_text().rsplit(")", 1)[1].split()
+            words = pathlib.Path(path).with_name("cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if words[0].endswith("camera-ingest"):
+            role = words[1] if words[1] != "process" else words[-2]
+            times[role.split("-")[0]] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        elif words[0].endswith("gst-launch-1.0"):
+            times["readers"] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return times
+
+
+def reading(cameras, decode, mps):
+    """Start the reading processes: each reads all cameras, or decodes each of them."""
+    caps = "video/x-raw(memory:CUDAMemory)"
+    for_one = "framesharesrc stream=cam{} connection-timeout=20000000000 ! " + caps + " ! fakesink sync=false"
+    if decode:
+        for_one = (
+            "framesharesrc stream=cam{}.video policy=latest max-queued=14 max-held=16 ! h264parse ! nvh264dec ! "
+            + caps + " ! fakesink sync=false"
+        )
+    words = " ".join(for_one.format(camera) for camera in range(cameras)).split()
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"} if mps else {}
+    return [start(f"reader{number}", "gst-launch-1.0", "-q", *words, **variables) for number in range(READERS)]
+
+
+def measure(site, cameras, decode, mps, seconds=6):
+    """One row: rates, losses, ages, CPU, decoder and memory with this many cameras."""
+    names = {f"cam{camera}.video" if decode else f"cam{camera}" for camera in range(cameras)}
+    key = "decoded by each reader" if decode else "decoded once"
+    case = f"{cameras} cameras, {key}" + (", readers under MPS" if mps else "")
+
+    def of(metrics, name):
+        rows = metrics.get(name, [])
+        return {(labels["stream"], labels["reader"]): value for labels, value in rows if labels["stream"] in names}
+
+    idle = gpu()[2]
+    readers = reading(cameras, decode, mps)
+    ready = site.wait(lambda it: sum(rate > 0 for rate in of(it, "reader_rate").values()) >= cameras * READERS, 25)
+    time.sleep(3)
+    before, busy, begin = site.metrics(), cpu_seconds(), time.monotonic()
+    samples = []
+    while time.monotonic() < begin + seconds:
+        samples.append(gpu())
+        time.sleep(0.7)
+    after, elapsed = site.metrics(), time.monotonic() - begin
+    used = cpu_seconds()
+    cores = {role: round((used[role] - busy[role]) / elapsed, 2) for role in used if used[role] > busy[role]}
+    ended = max(end(reader) for reader in readers)
+    sent = [value - of(before, "reader_sent_total").get(key, 0) for key, value in of(after, "reader_sent_total").items()]
+    lost = [value - of(before, "reader_lost_total").get(key, 0) for key, value in of(after, "reader_lost_total").items()]
+    rates = sorted((a - b) / elapsed for a, b in zip(sent, lost))
+    ages = sorted(of(after, "reader_age_seconds").values())
+    middle = lambda values: values[len(values) // 2] if values else None
+    columns = list(zip(*samples))
+    keeps = ready and len(rates) >= cameras * READERS and sum(lost) <= 0.001 * sum(sent) and rates[0] > 0.97 * RATE
+    row = {
+        "suite": "ingest", "case": case, "result": "pass", "cameras": cameras, "readers": len(rates),
+        "keeps up": keeps, "frames/s least": round(rates[0], 1) if rates else 0, "frames/s median": round(middle(rates) or 0, 1),
+        "lost": int(sum(lost)), "age ms": round(1e3 * (middle(ages) or 0), 2), "age ms max": round(1e3 * (ages[-1] if ages else 0), 2),
+        "decoder %": middle(sorted(columns[0])), "kernels %": middle(sorted(columns[1])),
+        "GPU MiB": middle(sorted(columns[2])), "GPU MiB before": idle, "cores": cores, "end s": round(ended, 1),
+    }
+    print(json.dumps(row), flush=True)
+    return keeps
+
+
+def capacity():
+    """Rising numbers of cameras, decoded once and by each reader, until they no longer keep up."""
+    most = [int(word) for word in os.environ.get("INGEST", "").split()] or [16, 48, 64, 96, 144, 176, 208]
+    options = f"[defaults]\nrecord = false\nmotion = false\n[groups]\ncapture = {GROUP}\ndecode = {GROUP}\n"
+    site = Site(most[-1], options)
+    try:
+        up = lambda it: sum(value > 0 for labels, value in it.get("stream_published_total", []) if ".video" in labels["stream"])
+        if not site.wait(lambda it: up(it) >= most[-1], 40):
+            raise RuntimeError("cameras did not start: see /tmp/ingest/site.log")
+        kept = {}
+        for decode, mps in ((False, False), (True, False), (False, True), (True, True)):
+            if mps:
+                multi_process_service(True)
+            # Under MPS only the largest numbers: its effect is the question.
+            passed = kept.get(decode, 0)
+            for cameras in [number for number in most if not mps or number >= passed]:
+                if not measure(site, cameras, decode, mps):
+                    break
+                kept[decode] = max(cameras, kept.get(decode, 0))
+            if mps and decode:
+                multi_process_service(False)
+        once, each = kept.get(False, 0), kept.get(True, 0)
+        ratio = round(once / each, 2) if each else None
+        print(json.dumps({"suite": "ingest", "case": "capacity", "result": "pass" if once else "fail",
+                          "decoded once": once, "decoded by each reader": each, "ratio": ratio}), flush=True)
+        return bool(once)
+    finally:
+        print(f"the site ended after {end(site.process):.1f} s", flush=True)
+
+
+def multi_process_service(on):
+    """Start or stop NVIDIA's MPS daemon, as an ordinary process with a folder of its own."""
+    folder = f"{RUNTIME}/tmp/mps"
+    os.makedirs(folder, exist_ok=True)
+    variables = os.environ | {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    if on:
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=variables, check=True)
+    else:
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=variables, timeout=20, check=False)
+
+
+def usage(pid):
+    """Private memory in kB and number of descriptors."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]), len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def pictures(file):
+    """Number of pictures in a recorded segment, or None if it cannot be read."""
+    out = f"{RUNTIME}/tmp/ingest/units.h264"
+    caps = "video/x-h264,stream-format=byte-stream,alignment=au"
+    inside = "/" + os.path.relpath(file, RUNTIME)
+    pipeline = f"filesrc location={inside} ! matroskademux ! h264parse ! {caps} ! filesink location=/tmp/ingest/units.h264"
+    if start("segments", "gst-launch-1.0", "-q", *pipeline.split()).wait(30):
+        return None
+    # Slices of type 1 and 5 whose first macroblock is the picture's first: a one in the first bit.
+    return len(re.findall(rb"\x00\x00\x01[\x21\x41\x61\x01\x25\x45\x65\x05][\x80-\xff]", pathlib.Path(out).read_bytes()))
+
+
+def soak(seconds):
+    """Kills of random processes for a long time; what survives stays as it is, and recordings are whole."""
+    cameras = 8
+    options = '[recording]\nfolder = "/tmp/ingest/recordings"\nsegment = "30s"\n[groups]\ndecode = 2\n'
+    site = Site(cameras, options)
+    victims, rows, kills, passed = [], [], collections.Counter(), False
+    chance = random.Random(seed := time.time_ns())
+    try:
+        site.wait(lambda it: sum(value > 0 for _, value in it.get("reader_rate", [])) >= 2 * cameras, 40)
+        # A reader on the GPU, which nobody kills, across all restarts.
+        caps = "video/x-raw(memory:CUDAMemory)"
+        words = " ".join(
+            f"framesharesrc stream=cam{camera} on-disconnect=wait connection-timeout=-1 ! {caps} ! fakesink sync=false"
+            for camera in range(cameras)
+        )
+        reader = start("soak-reader", "gst-launch-1.0", "-q", *words.split())
+        time.sleep(5)
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            running = {it["name"]: it["pid"] for it in site.state()["processes"] if it["pid"]}
+            victims = sorted(name for name in running if name.startswith(("capture", "decode")))
+            victim = chance.choice(victims)
+            os.kill(running[victim], signal.SIGKILL)
+            kills[victim] += 1
+            time.sleep(10)
+            if time.monotonic() > begin + 60:
+                kept = {name: usage(pid) for name, pid in running.items() if name not in victims}
+                kept |= {"supervisor": usage(site.process.pid), "reader": usage(reader.pid), "GPU": (gpu()[2] * 1024, 0)}
+                rows.append(kept)
+        elapsed = time.monotonic() - begin
+        restarts = {it["name"]: it["restarts"] for it in site.state()["processes"]}
+        alive = reader.poll() is None
+        end(reader)
+        stopped = end(site.process)
+        half = len(rows) // 2
+        changes = {}
+        for name in rows[0]:
+            least = lambda part, index: min(row[name][index] for row in part if name in row)
+            changes[name] = [least(part, index) for index in (0, 1) for part in (rows[:half], rows[half:])]
+        flat = all(a * 1.25 + 16384 >= b and c + 8 >= d for a, b, c, d in changes.values())
+        recorded = {}
+        for camera in range(cameras):
+            segments = sorted(glob.glob(f"{RUNTIME}/tmp/ingest/recordings/**/cam{camera}/**/*.mkv", recursive=True)) or \
+                sorted(glob.glob(f"{RUNTIME}/tmp/ingest/recordings/cam{camera}/*.mkv"))
+            counts = [pictures(segment) for segment in segments]
+            recorded[f"cam{camera}"] = {"segments": len(counts), "unreadable": counts.count(None),
+                                        "seconds": round(sum(filter(None, counts)) / RATE, 1)}
+        whole = all(
+            it["unreadable"] == 0 and it["seconds"] >= elapsed - 5 - 3 * kills[f"capture-{name}"] for name, it in recorded.items()
+        )
+        as_killed = all(restarts.get(name, 0) == count for name, count in kills.items())
+        passed = flat and whole and as_killed and alive and stopped < 5
+        print(json.dumps({
+            "suite": "ingest-soak", "case": "random-kills", "result": "pass" if passed else "fail", "s": round(elapsed),
+            "seed": seed, "kills": sum(kills.values()), "restarts": sum(restarts.values()), "flat": flat, "recordings": recorded,
+            "kB and descriptors, first and second half": changes, "stopped s": round(stopped, 1), "reader lives": alive,
+        }), flush=True)
+    finally:
+        end(site.process)
+    return passed
+
+
+def main():
+    folder = pathlib.Path(RUNTIME, "tmp/ingest")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    case = sys.argv[1:]
+    passed = False
+    try:
+        passed = capacity() if case == ["capacity"] else soak(int(os.environ.get("SOAK", "540")))
+    finally:
+        if not passed:
+            for log in sorted(folder.glob("*.log")):
+                print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:]))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
