@@ -34,8 +34,11 @@ ELSEWHERE = {
 }
 ELEMENTS = ["framesharesink", "framesharesrc"]
 # Where the references of languages lie in the site, for links from pages.
-REFERENCES = {"rust.md": "reference/rust/frameshare/index.html", "c.md": "reference/c/index.html",
-              "python.md": "reference/python/frameshare.html"}
+REFERENCES = {
+    "rust.md": "reference/rust/frameshare/index.html",
+    "c.md": "reference/c/index.html",
+    "python.md": "reference/python/frameshare.html",
+}
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -90,8 +93,16 @@ def element_page(name):
     def cell(text):
         return str(text).replace("|", "\\|").replace("\n", " ")
 
-    lines = [f"# {name}", "", factory.get_metadata("description"), "", "## Properties", "",
-             "| property | type | default | |", "| --- | --- | --- | --- |"]
+    lines = [
+        f"# {name}",
+        "",
+        factory.get_metadata("description"),
+        "",
+        "## Properties",
+        "",
+        "| property | type | default | |",
+        "| --- | --- | --- | --- |",
+    ]
     inherited = {spec.name for spec in GObject.list_properties(GObject.type_parent(type(element)))}
     for spec in sorted(type(element).list_properties(), key=lambda spec: spec.name):
         if spec.name in inherited:
