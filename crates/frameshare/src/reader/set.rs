@@ -5,12 +5,12 @@
 use super::{Config, Item, OpenError, ReadError, Reader};
 use crate::{
     Endpoint, Interrupt,
-    sys::{Timeout, is_ready, wait},
+    sys::{Epoll, Interest, Timeout},
 };
-use rustix::event::{PollFd, PollFlags};
 use std::{
-    io,
-    time::{Duration, Instant},
+    collections::{BTreeMap, VecDeque},
+    io, mem,
+    time::Duration,
 };
 
 /// The number of a reader in its set; never used again for another one.
@@ -19,8 +19,11 @@ pub struct ReaderKey(u64);
 
 /// Readers of many streams, waited for together by one thread.
 ///
-/// Each round takes at most one item of each reader, so a fast stream delays no other. A reader
+/// Readers take turns, with at most one item each, so a fast stream delays no other. A reader
 /// that ends with an error stays in the set, without further items, until it is removed.
+///
+/// Each reader's descriptor is registered once, so the cost of a wait grows with the number of
+/// readers that have items, not with the number of all.
 ///
 /// ```no_run
 /// # use frameshare::{Interrupt, reader::{Item, ReaderSet}};
@@ -36,15 +39,21 @@ pub struct ReaderKey(u64);
 /// ```
 #[derive(Debug, Default)]
 pub struct ReaderSet {
-    entries: Vec<Entry>,
-    /// The next entry of this round.
-    cursor: usize,
+    entries: BTreeMap<ReaderKey, Entry>,
+    /// Readers that may have an item, in turns. Keys of removed readers are skipped.
+    pending: VecDeque<ReaderKey>,
+    /// Number of turns until every reader that was pending at the last poll has had one.
+    turns: usize,
+    /// A reader got an item although all others may have had to wait for a poll.
+    needs_poll: bool,
+    /// Readers whose descriptors are not registered yet.
+    unregistered: Vec<ReaderKey>,
+    poller: Option<Poller>,
     next_key: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    key: ReaderKey,
     reader: Reader,
     state: State,
 }
@@ -53,18 +62,33 @@ struct Entry {
 enum State {
     /// It may have an item.
     Pending,
-    /// It has none until its descriptor is readable, or this time.
-    Waiting(Option<Instant>),
+    /// It has none until its descriptor is readable.
+    Waiting,
     /// It returned an error.
     Ended,
 }
+
+/// The descriptors that a set waits for.
+#[derive(Debug)]
+struct Poller {
+    epoll: Epoll,
+    /// The registered interrupt: that of the last call.
+    interrupt: Option<Interrupt>,
+    /// The numbers of the last events.
+    found: Vec<u64>,
+}
+
+/// The number of the interrupt's events; others are keys.
+const INTERRUPT: u64 = u64::MAX;
 
 impl ReaderSet {
     /// Adds a reader, or the reader of [`Frames`](super::Frames).
     pub fn add(&mut self, reader: impl Into<Reader>) -> ReaderKey {
         let key = ReaderKey(self.next_key);
         self.next_key += 1;
-        self.entries.push(Entry { key, reader: reader.into(), state: State::Pending });
+        self.entries.insert(key, Entry { reader: reader.into(), state: State::Pending });
+        self.pending.push_back(key);
+        self.unregistered.push(key);
         key
     }
 
@@ -80,16 +104,17 @@ impl ReaderSet {
 
     /// Removes a reader.
     pub fn remove(&mut self, key: ReaderKey) -> Option<Reader> {
-        let index = self.entries.iter().position(|entry| entry.key == key)?;
-        if index < self.cursor {
-            self.cursor -= 1;
+        let reader = self.entries.remove(&key)?.reader;
+        self.unregistered.retain(|other| *other != key);
+        if let Some(poller) = &self.poller {
+            poller.epoll.remove(&reader);
         }
-        Some(self.entries.remove(index).reader)
+        Some(reader)
     }
 
     /// Returns a reader, for statistics and requests.
     pub fn get(&self, key: ReaderKey) -> Option<&Reader> {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.reader)
+        self.entries.get(&key).map(|entry| &entry.reader)
     }
 
     /// Number of readers.
@@ -106,56 +131,74 @@ impl ReaderSet {
     /// (`None`: no timeout), and while the interrupt is set.
     ///
     /// # Errors
-    /// The error of poll(2). Errors of a reader are returned as its last item.
+    /// The error of epoll(7), such as a lack of memory or descriptors for it. Errors of a reader
+    /// are returned as its last item.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
         interrupt: &Interrupt,
     ) -> io::Result<Option<(ReaderKey, Result<Item, ReadError>)>> {
         let timeout = Timeout::after(timeout);
-        let mut has_polled = false;
+        let mut has_waited = false;
         loop {
             if interrupt.is_set() {
                 return Ok(None);
             }
-            while let Some(entry) = self.entries.get_mut(self.cursor) {
-                self.cursor += 1;
-                if let Some(item) = entry.take() {
-                    return Ok(Some((entry.key, item)));
-                }
+            if self.needs_poll {
+                self.poll(Timeout::after(Some(Duration::ZERO)), interrupt)?;
             }
-            // The round is over. Readers that had an item may have another one.
-            self.cursor = 0;
-            let is_pending = self.entries.iter().any(|entry| entry.state == State::Pending);
-            if has_polled && timeout.is_over() && !is_pending {
+            if let Some(item) = self.take() {
+                return Ok(Some(item));
+            }
+            if has_waited && timeout.is_over() {
                 return Ok(None);
             }
-            has_polled = true;
-            self.poll(if is_pending { Timeout::after(Some(Duration::ZERO)) } else { timeout }, interrupt)?;
+            self.poll(timeout, interrupt)?;
+            has_waited = true;
         }
+    }
+
+    /// Returns the item of the next reader that has one.
+    fn take(&mut self) -> Option<(ReaderKey, Result<Item, ReadError>)> {
+        while let Some(key) = self.pending.pop_front() {
+            // Readers mostly have no second item: the poll that would let others have their turn
+            // is left out until one does.
+            let has_turn = self.turns > 0;
+            self.turns = self.turns.saturating_sub(1);
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let Some(item) = entry.take() else { continue };
+            self.needs_poll = !has_turn;
+            match (entry.state, &self.poller) {
+                (State::Pending, _) => self.pending.push_back(key),
+                // The descriptor of a lost connection stays readable.
+                (_, Some(poller)) => poller.epoll.remove(&entry.reader),
+                (_, None) => {}
+            }
+            return Some((key, item));
+        }
+        None
     }
 
     /// Sleeps until a reader may have an item, and marks all that may.
     fn poll(&mut self, timeout: Timeout, interrupt: &Interrupt) -> io::Result<()> {
-        let due = self.entries.iter().filter_map(|entry| match entry.state {
-            State::Waiting(due) => due,
-            State::Pending | State::Ended => None,
-        });
-        let timeout = due.map(Timeout::At).fold(timeout, Timeout::min);
-        let is_waiting = |entry: &Entry| matches!(entry.state, State::Waiting(_));
-        let waiting = self.entries.iter().filter(|entry| is_waiting(entry));
-        let fds = waiting.map(|entry| PollFd::from_borrowed_fd(entry.reader.wake_fd(), PollFlags::IN));
-        let mut fds = fds.collect::<Vec<_>>();
-        fds.push(PollFd::new(interrupt, PollFlags::IN));
-        wait(&mut fds, timeout)?;
-        let ready = fds.iter().map(is_ready).collect::<Vec<_>>();
-        let waiting = self.entries.iter_mut().filter(|entry| is_waiting(entry));
-        for (entry, is_ready) in waiting.zip(ready) {
-            let State::Waiting(due) = entry.state else { continue };
-            if is_ready || due.is_some_and(|due| due <= Instant::now()) {
+        let poller = match &mut self.poller {
+            Some(poller) => poller,
+            none => none.insert(Poller { epoll: Epoll::new()?, interrupt: None, found: Vec::new() }),
+        };
+        while let Some(key) = self.unregistered.last() {
+            if let Some(entry) = self.entries.get(key).filter(|entry| entry.state != State::Ended) {
+                poller.epoll.add(&entry.reader, key.0, Interest::InputUntilRead)?;
+            }
+            self.unregistered.pop();
+        }
+        for key in poller.wait(timeout, interrupt)? {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            if entry.state == State::Waiting {
                 entry.state = State::Pending;
+                self.pending.push_back(key);
             }
         }
+        (self.turns, self.needs_poll) = (self.pending.len(), false);
         Ok(())
     }
 }
@@ -169,14 +212,66 @@ impl Entry {
         match self.reader.try_next() {
             Ok(Some(item)) => Some(Ok(item)),
             Ok(None) => {
-                let due = self.reader.ask_again().and_then(|time| Instant::now().checked_add(time));
-                self.state = State::Waiting(due);
+                self.state = State::Waiting;
                 None
             }
             Err(error) => {
                 self.state = State::Ended;
                 Some(Err(error))
             }
+        }
+    }
+}
+
+impl Poller {
+    /// Sleeps until a reader's descriptor or the interrupt is readable. Returns the keys of the
+    /// readers.
+    fn wait(
+        &mut self,
+        timeout: Timeout,
+        interrupt: &Interrupt,
+    ) -> io::Result<impl Iterator<Item = ReaderKey> + use<'_>> {
+        if !self.interrupt.as_ref().is_some_and(|registered| registered.is_the_same(interrupt)) {
+            if let Some(before) = mem::take(&mut self.interrupt) {
+                self.epoll.remove(&before);
+            }
+            self.epoll.add(interrupt, INTERRUPT, Interest::InputUntilRead)?;
+            self.interrupt = Some(interrupt.clone());
+        }
+        self.epoll.wait(&mut self.found, timeout)?;
+        Ok(self.found.drain(..).filter(|number| *number != INTERRUPT).map(ReaderKey))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter;
+
+    /// The descriptor of a lost connection stays readable: registered, it would end every wait.
+    #[test]
+    fn ended_reader_is_not_polled() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let interrupt = Interrupt::new().unwrap();
+        let bind = || exporter::Exporter::bind(&endpoint, exporter::Config::default(), drop).unwrap();
+        let connect = || Reader::connect(&endpoint, Config::default(), &interrupt).unwrap();
+        let (mut set, mut exporter) = (ReaderSet::default(), bind());
+        // The second one ends before its descriptor is registered.
+        for is_registered in [true, false] {
+            let key = set.add(connect());
+            if is_registered {
+                assert!(set.next(Some(Duration::ZERO), &interrupt).unwrap().is_none());
+            }
+            drop(exporter);
+            let (found, item) = set.next(Some(Duration::from_secs(60)), &interrupt).unwrap().unwrap();
+            assert!(found == key && item.is_err(), "{item:?}");
+            assert!(set.next(Some(Duration::ZERO), &interrupt).unwrap().is_none());
+            let mut found = Vec::new();
+            let poller = set.poller.as_ref().unwrap();
+            poller.epoll.wait(&mut found, Timeout::after(Some(Duration::ZERO))).unwrap();
+            assert_eq!(found, []);
+            exporter = bind();
         }
     }
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A set of descriptors with a number for each, of which one event at a time is reported.
+//! A set of descriptors with a number for each, under which their events are reported.
 
 use super::poll::{Timeout, wait};
-use rustix::{
-    buffer::spare_capacity,
-    event::{
-        PollFd, PollFlags, Timespec,
-        epoll::{self, CreateFlags, EventData, EventFlags},
-    },
+use rustix::event::{
+    PollFd, PollFlags, Timespec,
+    epoll::{self, CreateFlags, EventData, EventFlags},
 };
 use std::{
     io,
+    mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
 };
 
 /// Maximum number of events that one call of [`Epoll::wait`] returns.
 const MAX_EVENTS: usize = 256;
 
-/// Watched events of a descriptor. Errors and hang-ups are always watched.
+/// Watched events of a descriptor. Errors and hang-ups are always watched. All but
+/// [`Interest::InputUntilRead`] report one event, and the next one after the descriptor was armed
+/// again: the thread that handles an event need not be the one that waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Errors and hang-ups alone.
@@ -27,10 +27,11 @@ pub enum Interest {
     Input,
     /// Something to read, or room to write.
     InputAndRoom,
+    /// Something to read, reported by each wait until it is read.
+    InputUntilRead,
 }
 
-/// An epoll instance. Each descriptor reports one event, and the next one after it was armed again:
-/// the thread that handles an event need not be the one that waits for others.
+/// An epoll instance.
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
@@ -70,27 +71,39 @@ impl Epoll {
     /// # Errors
     /// The error of poll(2) or epoll_wait(2), except for EINTR.
     pub fn wait(&self, numbers: &mut Vec<u64>, timeout: Timeout) -> io::Result<()> {
-        // epoll_wait(2) counts in milliseconds before Linux 5.11.
-        wait(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout)?;
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(MAX_EVENTS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.0, spare_capacity(&mut events), Some(&now)) {
-            Ok(_) => numbers.extend(events.iter().map(|event| event.data.u64())),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let limit = match timeout {
+            Timeout::Never => None,
+            Timeout::At(_) => {
+                // epoll_wait(2) counts in milliseconds before Linux 5.11.
+                if !timeout.is_over() {
+                    wait(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout)?;
+                }
+                Some(&now)
+            }
+        };
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); MAX_EVENTS];
+        loop {
+            match epoll::wait(&self.0, &mut events, limit) {
+                Ok((found, _)) => {
+                    numbers.extend(found.iter().map(|event| event.data.u64()));
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(())
     }
 }
 
 impl Interest {
     fn flags(self) -> EventFlags {
-        let flags = match self {
-            Self::HangUp => EventFlags::empty(),
-            Self::Input => EventFlags::IN,
-            Self::InputAndRoom => EventFlags::IN | EventFlags::OUT,
-        };
-        flags | EventFlags::ONESHOT
+        match self {
+            Self::HangUp => EventFlags::ONESHOT,
+            Self::Input => EventFlags::IN | EventFlags::ONESHOT,
+            Self::InputAndRoom => EventFlags::IN | EventFlags::OUT | EventFlags::ONESHOT,
+            Self::InputUntilRead => EventFlags::IN,
+        }
     }
 }
 
@@ -122,6 +135,24 @@ mod tests {
         epoll.remove(&interrupts[1]);
         interrupts[0].set();
         assert_eq!(found(), [0]);
+    }
+
+    #[test]
+    fn input_until_read_is_reported_by_each_wait() {
+        let epoll = Epoll::new().unwrap();
+        let interrupt = Interrupt::new().unwrap();
+        epoll.add(&interrupt, 1, Interest::InputUntilRead).unwrap();
+        interrupt.set();
+        // Without a deadline, past one, and before one.
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(60))] {
+            let mut found = Vec::new();
+            epoll.wait(&mut found, Timeout::after(timeout)).unwrap();
+            assert_eq!(found, [1]);
+        }
+        interrupt.clear();
+        let mut found = Vec::new();
+        epoll.wait(&mut found, Timeout::after(Some(Duration::ZERO))).unwrap();
+        assert_eq!(found, []);
     }
 
     #[test]
