@@ -11,3 +11,4 @@ mod joining;
 mod many;
 mod restarts;
 mod scale;
+mod trimming;

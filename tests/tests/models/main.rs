@@ -12,6 +12,7 @@ mod backlog;
 mod leases;
 mod retirement;
 mod takeover;
+mod trimming;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 

@@ -52,9 +52,6 @@ pub enum Malformation {
     /// The slot size of a generation is 0 or exceeds the limit.
     #[error("slot size out of range")]
     SlotSize,
-    /// The number of a slot exceeds the limit.
-    #[error("slot out of range")]
-    Slot,
     /// Kept units are none or too many, or their size is impossible.
     #[error("number or size of kept units out of range")]
     KeptUnits,

@@ -219,6 +219,7 @@ fn message_round_trip_is_lossless() {
         ToReader::Snapshot { request: 7, rights: RIGHTS, payload: Payload::Inline(snapshot().encode()) },
         ToReader::Snapshot { request: 0, rights: RIGHTS, payload: Payload::Sealed(100_000) },
         ToReader::Disconnected { reader: 5, outcome: Disconnection::NoSuchReader },
+        ToReader::RetireSlot { slot: SlotId { generation: 1, index: u32::MAX } },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
     }
@@ -233,6 +234,7 @@ fn message_round_trip_is_lossless() {
         ToExporter::Disconnect { reader: 5 },
         ToExporter::Upstream(UpstreamEvent::Qos(QOS)),
         ToExporter::Upstream(UpstreamEvent::Navigation(press())),
+        ToExporter::RetiredSlot { slot: SlotId { generation: 1, index: u32::MAX } },
     ] {
         assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
     }

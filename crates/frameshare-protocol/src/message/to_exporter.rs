@@ -9,7 +9,10 @@ use super::{
     observe::Observe,
     upstream::UpstreamEvent,
 };
-use crate::limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME, MAX_TEXT};
+use crate::{
+    ids::SlotId,
+    limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME, MAX_TEXT},
+};
 use serde::{Deserialize, Serialize};
 
 /// A message from reader or observer to exporter, without file descriptors.
@@ -57,6 +60,11 @@ pub enum ToExporter {
     /// An event of the reader's application, of a kind that
     /// [`Welcome::upstream`](super::Welcome::upstream) grants.
     Upstream(UpstreamEvent),
+    /// The reader has released its import of a retired slot.
+    RetiredSlot {
+        /// The retired slot.
+        slot: SlotId,
+    },
 }
 
 impl ToExporter {

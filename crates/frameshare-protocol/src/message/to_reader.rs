@@ -139,6 +139,13 @@ pub enum ToReader {
         /// The outcome.
         outcome: Disconnection,
     },
+    /// No frame uses this slot any more. The reader must release its import and acknowledge with
+    /// [`ToExporter::RetiredSlot`](super::ToExporter::RetiredSlot). The number of the slot is not
+    /// used again.
+    RetireSlot {
+        /// The retired slot.
+        slot: SlotId,
+    },
 }
 
 impl ToReader {
@@ -166,6 +173,7 @@ impl ToReader {
                 | Self::Goodbye { .. }
                 | Self::Snapshot { .. }
                 | Self::Disconnected { .. }
+                | Self::RetireSlot { .. }
         )
     }
 
@@ -202,7 +210,6 @@ impl ToReader {
             Self::Generation { slot_size, .. } => {
                 check((1..=MAX_SLOT_SIZE).contains(slot_size), Malformation::SlotSize)?;
             }
-            Self::Slot { slot, .. } => check(slot.index < MAX_SLOTS, Malformation::Slot)?,
             Self::Event { payload: Payload::Sealed(size), .. }
             | Self::Metadata { payload: Payload::Sealed(size), .. } => {
                 check((1..=MAX_PAYLOAD).contains(size), Malformation::Payload)?;

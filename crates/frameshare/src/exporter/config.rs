@@ -123,7 +123,8 @@ pub struct Config {
     /// Maximum time that a reader's GPU work on a frame may continue after the reader has released
     /// it.
     pub fence_timeout: Duration,
-    /// Maximum memory in bytes of retired generations that one reader may keep from being freed.
+    /// Maximum memory in bytes of retired generations and slots that one reader may keep from being
+    /// freed.
     pub max_retired_bytes: u64,
     /// Maximum memory in bytes of the units of an encoded stream that are kept for joining readers,
     /// from the last key unit on, up to 64 MiB; 32 MiB by default, 0 keeps none. If they exceed it,

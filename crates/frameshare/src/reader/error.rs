@@ -315,6 +315,12 @@ pub enum ProtocolViolation {
         /// The slot.
         slot: SlotId,
     },
+    /// A slot was retired that was not announced, or twice.
+    #[error("the unknown slot {slot} was retired")]
+    RetiredUnknownSlot {
+        /// The slot.
+        slot: SlotId,
+    },
     /// The descriptor of a frame is invalid, or the frame is not inside its slot.
     #[error(transparent)]
     Descriptor(#[from] InvalidDescriptor),

@@ -106,7 +106,7 @@ fn reader_with_many_frames_lets_others_have_their_turn() {
     (0..2).for_each(|_| publish(0));
     for round in 0..50 {
         for late in [1, 2] {
-            [0, 0, late].map(publish);
+            [0, 0, late].into_iter().for_each(publish);
             let found = [(); 3].map(|()| next_frame(&mut set, &streams[0]).0);
             assert!(found.contains(&keys[late]), "round {round}: {found:?}");
         }

@@ -12,6 +12,8 @@ use std::{
 #[derive(Debug, Default)]
 struct Generation {
     slots: BTreeSet<u32>,
+    /// Slots whose imports the reader was asked to drop, and their bytes.
+    retired_slots: BTreeMap<u32, u64>,
     /// The reader was asked to drop its imports.
     is_retired: bool,
 }
@@ -51,5 +53,39 @@ impl Imports {
     pub fn drop_generation(&mut self, generation: u32, may_drop_all: bool) -> bool {
         let asked = self.0.get(&generation).is_some_and(|known| may_drop_all || known.is_retired);
         asked && self.0.remove(&generation).is_some()
+    }
+
+    /// Records that the reader is asked to drop its import of a slot of `bytes` bytes. Returns
+    /// false if it has none, or was asked already.
+    pub fn retire_slot(&mut self, slot: SlotId, bytes: u64) -> bool {
+        let Some(generation) = self.0.get_mut(&slot.generation) else { return false };
+        let is_known = generation.slots.remove(&slot.index);
+        is_known && generation.retired_slots.insert(slot.index, bytes).is_none()
+    }
+
+    /// Records that the reader has dropped its import of a slot. Returns false if it was not asked.
+    pub fn drop_slot(&mut self, slot: SlotId) -> bool {
+        let generation = self.0.get_mut(&slot.generation);
+        generation.is_some_and(|generation| generation.retired_slots.remove(&slot.index).is_some())
+    }
+
+    /// Returns whether the reader may have an import of a slot, whether or not it was asked to drop
+    /// it.
+    pub fn may_have(&self, slot: SlotId) -> bool {
+        let generation = self.0.get(&slot.generation);
+        self.has(slot) || generation.is_some_and(|known| known.retired_slots.contains_key(&slot.index))
+    }
+
+    /// Returns whether the reader was asked to drop its import of a slot, and has not.
+    pub fn has_retired_slots(&self) -> bool {
+        self.0.values().any(|generation| !generation.retired_slots.is_empty())
+    }
+
+    /// Bytes that the reader was asked for and has not dropped: of retired slots, and of
+    /// generations that are `retired`.
+    pub fn kept(&self, retired: &BTreeMap<u32, u64>) -> u64 {
+        let slots = self.0.values().flat_map(|generation| generation.retired_slots.values());
+        let generations = self.0.keys().filter_map(|generation| retired.get(generation));
+        slots.chain(generations).sum()
     }
 }

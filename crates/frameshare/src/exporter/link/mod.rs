@@ -284,6 +284,20 @@ impl Link {
         }
     }
 
+    /// Asks the reader to drop its imports of those of these free slots that it has. A free slot
+    /// has no frame in the backlog, which the messages therefore overtake.
+    pub fn retire_slots(&mut self, slots: &[Slot]) -> Result<(), Ending> {
+        let known = slots.iter().filter(|slot| self.imports.retire_slot(slot.0.id, slot.size()));
+        let known: Vec<_> = known.map(|slot| slot.0.id).collect();
+        for slot in &known {
+            self.enqueue(Packet::new(&ToReader::RetireSlot { slot: *slot }).map_err(cannot_send)?)?;
+        }
+        if !known.is_empty() && self.leases.reader_sleeps() {
+            self.wake.ring();
+        }
+        Ok(())
+    }
+
     /// Records the end of the connection. If the kernel cannot report the process's end, this
     /// stands for it.
     pub fn hang_up(&mut self, process_has_ended: bool) {

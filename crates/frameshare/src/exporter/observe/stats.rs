@@ -57,8 +57,10 @@ pub struct Stats {
     pub slot_size: u64,
     /// The kind of the slots' memory, and the reason for it.
     pub memory: Selected<MemoryKind>,
-    /// Bytes of retired generations that are not freed yet.
+    /// Bytes of retired generations, and of retired slots of others, that are not freed yet.
     pub retired_bytes: u64,
+    /// Slots taken out of use since they were not needed for some time after a burst.
+    pub trimmed_slots: u64,
     /// Bytes of frames in backlogs: of their slots, and of metadata that exceeds their areas.
     pub waiting_bytes: u64,
     /// Units of the present group of pictures that are kept for joining readers.

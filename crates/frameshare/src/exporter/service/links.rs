@@ -69,6 +69,7 @@ impl WatchedLink {
         let id = self.id;
         match message {
             ToExporter::Retired { generation } => shared.with(|state| state.acknowledge(id, generation)),
+            ToExporter::RetiredSlot { slot } => shared.with(|state| state.acknowledge_slot(id, slot)),
             ToExporter::CannotImport { generation, text } => {
                 shared.with(|state| state.cannot_import(id, generation, text));
             }

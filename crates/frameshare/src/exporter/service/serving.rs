@@ -210,7 +210,7 @@ impl Task for Serving {
         if stopped {
             self.stop();
         }
-        let Turn { progress, watch, has_more_to_do, trash } = self.shared.with(State::begin_turn);
+        let Turn { progress, watch, has_more_to_do, trims_at, trash } = self.shared.with(State::begin_turn);
         if !trash.is_empty() {
             before_blocking();
             drop(trash);
@@ -222,7 +222,7 @@ impl Task for Serving {
         if let Some(notice) = self.open.as_mut().and_then(Open::check) {
             self.shared.handler.notify(vec![notice]);
         }
-        let next = next.min(self.watch(interests));
+        let next = trims_at.map_or(next, |at| next.min(Timeout::At(at))).min(self.watch(interests));
         Next::At(if self.closing.is_some() { Timeout::At(Instant::now()) } else { next })
     }
 }

@@ -12,6 +12,7 @@ use frameshare_protocol::{MemoryKind, SlotId};
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 /// A generation, as the exporter's state records it.
@@ -23,9 +24,21 @@ pub struct Generation {
     source: Source,
     /// Its slots are needed only while readers have a backlog.
     is_overflow: bool,
-    slots: Vec<Arc<SlotInner>>,
+    slots: Vec<Entry>,
+    /// The number of the next slot. None is used twice.
+    next: u32,
+    /// Slots that are retired although the generation is not, and whose memory readers must drop
+    /// before it is freed.
+    retired_slots: Vec<Arc<SlotInner>>,
     /// Readers were asked to drop their imports: nothing more is published in it.
     pub retired: bool,
+}
+
+/// A slot, and the time at which it was last seen in use.
+#[derive(Debug)]
+struct Entry {
+    slot: Arc<SlotInner>,
+    used: Instant,
 }
 
 /// The source of a generation's slots.
@@ -70,8 +83,7 @@ impl Generation {
         gpu: Option<&Arc<Context>>,
         label: &Label,
     ) -> Result<Self, MemoryError> {
-        let source = Source::Allocated(allocator(kind, gpu, label)?);
-        Ok(Self { id, slot_size, kind, source, is_overflow: false, slots: Vec::new(), retired: false })
+        Ok(Self::of(id, slot_size, kind, Source::Allocated(allocator(kind, gpu, label)?)))
     }
 
     /// A generation of further own slots of this size, for the time of a backlog.
@@ -87,9 +99,22 @@ impl Generation {
 
     /// A generation of adopted allocations, each of `slot_size` bytes.
     pub fn of_adopted(id: u32, slot_size: u64) -> Self {
-        let source = Source::Adopted(BTreeMap::new());
-        let kind = MemoryKind::Legacy;
-        Self { id, slot_size, kind, source, is_overflow: false, slots: Vec::new(), retired: false }
+        Self::of(id, slot_size, MemoryKind::Legacy, Source::Adopted(BTreeMap::new()))
+    }
+
+    fn of(id: u32, slot_size: u64, kind: MemoryKind, source: Source) -> Self {
+        let (slots, retired_slots) = (Vec::new(), Vec::new());
+        Self {
+            id,
+            slot_size,
+            kind,
+            source,
+            is_overflow: false,
+            slots,
+            next: 0,
+            retired_slots,
+            retired: false,
+        }
     }
 
     /// Returns whether its slots are own ones of this kind, whatever they are needed for.
@@ -124,7 +149,8 @@ impl Generation {
     /// Returns the slot of an adopted allocation, if it has one.
     pub fn adopted(&self, buffer_id: u64) -> Option<Slot> {
         let Source::Adopted(known) = &self.source else { return None };
-        known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).cloned().map(Slot)
+        // Adopted slots are not retired one by one.
+        known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).map(Entry::slot)
     }
 
     /// Makes a slot of an adopted allocation.
@@ -138,11 +164,12 @@ impl Generation {
 
     /// Makes a slot of fresh memory.
     pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64) -> Slot {
-        let id = SlotId { generation: self.id, index: self.len() };
+        let id = SlotId { generation: self.id, index: self.next };
+        self.next += 1;
         let (kept, registered) = (OnceLock::new(), OnceLock::new());
         let slot =
             Arc::new(SlotInner { exporter, id, is_overflow: self.is_overflow, kept, registered, memory });
-        self.slots.push(slot.clone());
+        self.slots.push(Entry { slot: slot.clone(), used: Instant::now() });
         Slot(slot)
     }
 
@@ -164,15 +191,15 @@ impl Generation {
     }
 
     pub fn count_free(&mut self) -> u32 {
-        self.slots.iter_mut().filter_map(Arc::get_mut).count() as u32
+        self.slots.iter_mut().filter_map(|entry| Arc::get_mut(&mut entry.slot)).count() as u32
     }
 
-    /// Returns a free slot.
+    /// Returns a free slot, the first one, so that the last ones stay unused while they are not
+    /// needed.
     pub fn free(&mut self) -> Option<Slot> {
-        // `get_mut` succeeds if this is the only reference, and orders the last holder's accesses
-        // before.
-        let free = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some())?;
-        Some(Slot(self.slots[free].clone()))
+        let entry = self.slots.iter_mut().find_map(|entry| entry.is_free().then_some(entry))?;
+        entry.used = Instant::now();
+        Some(entry.slot())
     }
 
     /// Returns a free slot, or capacity to allocate one within `max`.
@@ -193,19 +220,56 @@ impl Generation {
     /// Returns the number of slots with other holders than publications; a `published` slot may be
     /// held upstream as well.
     pub fn count_held(&self, published: impl Fn(u32) -> bool) -> u32 {
-        let in_use = self.slots.iter().filter(|slot| Arc::strong_count(slot) > 1);
-        in_use.filter(|slot| !published(slot.id.index)).count() as u32
+        let in_use = self.slots.iter().filter(|entry| Arc::strong_count(&entry.slot) > 1);
+        in_use.filter(|entry| !published(entry.slot.id.index)).count() as u32
     }
 
     /// Returns whether publications are the only holders of all slots; a slot has `of(slot)` of
     /// them.
     pub fn is_held_by_publications_alone(&self, of: impl Fn(u32) -> usize) -> bool {
-        self.slots.iter().all(|slot| Arc::strong_count(slot) == 1 + of(slot.id.index))
+        self.slots.iter().all(|entry| Arc::strong_count(&entry.slot) == 1 + of(entry.slot.id.index))
     }
 
     /// Removes free slots, and returns them to be freed.
     pub fn take_unused(&mut self) -> Vec<Arc<SlotInner>> {
-        self.slots.extract_if(.., |slot| Arc::get_mut(slot).is_some()).collect()
+        self.slots.extract_if(.., Entry::is_free).map(|entry| entry.slot).collect()
+    }
+
+    /// Returns free slots that were not in use since `since`, at most `most`, and leaves `least`
+    /// slots: the last ones, which are the first to be unused.
+    pub fn find_unused(&mut self, since: Instant, least: u32, most: usize) -> Vec<Slot> {
+        let now = Instant::now();
+        let spare = self.len().saturating_sub(least) as usize;
+        let mut unused = Vec::new();
+        for entry in self.slots.iter_mut().rev() {
+            if !entry.is_free() {
+                entry.used = now;
+            } else if entry.used < since && unused.len() < most.min(spare) {
+                unused.push(entry.slot());
+            }
+        }
+        unused
+    }
+
+    /// Takes a slot out of use. It is kept until [`Generation::take_dropped`] returns it.
+    pub fn retire_slot(&mut self, slot: Slot) {
+        self.slots.retain(|entry| !Arc::ptr_eq(&entry.slot, &slot.0));
+        self.retired_slots.push(slot.0);
+    }
+
+    /// Removes retired slots that are not `kept`, and returns them to be freed.
+    pub fn take_dropped(&mut self, kept: impl Fn(SlotId) -> bool) -> Vec<Arc<SlotInner>> {
+        self.retired_slots.extract_if(.., |slot| !kept(slot.id)).collect()
+    }
+
+    /// Bytes of retired slots.
+    pub fn retired_slot_bytes(&self) -> u64 {
+        self.retired_slots.iter().map(|slot| slot.memory.size()).sum()
+    }
+
+    /// Returns whether nothing is to be freed.
+    pub fn has_no_memory(&self) -> bool {
+        self.slots.is_empty() && self.retired_slots.is_empty()
     }
 
     /// Allocates further slots with another allocator.
@@ -216,6 +280,18 @@ impl Generation {
 
     /// Bytes of all slots.
     pub fn bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.memory.size()).sum()
+        self.slots.iter().map(|entry| entry.slot.memory.size()).sum()
+    }
+}
+
+impl Entry {
+    fn slot(&self) -> Slot {
+        Slot(self.slot.clone())
+    }
+
+    fn is_free(&mut self) -> bool {
+        // `get_mut` succeeds if this is the only reference, and orders the last holder's accesses
+        // before.
+        Arc::get_mut(&mut self.slot).is_some()
     }
 }

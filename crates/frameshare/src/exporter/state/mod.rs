@@ -25,6 +25,7 @@ mod snapshot;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod trimming;
 mod waiters;
 
 pub use admission::{Left, Promise, Shares};
@@ -57,6 +58,7 @@ use pinned::Pinned;
 use publications::Publication;
 use snapshot::Incidents;
 use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
+use trimming::Trimming;
 use waiters::Waiters;
 
 /// Polling urgency of the service thread, in ascending order: some completions send no
@@ -78,6 +80,8 @@ pub struct Turn {
     pub watch: Urgency,
     /// Something outlives the stream: readers' imports, or resources of GPU work.
     pub has_more_to_do: bool,
+    /// Time of the next check for unused slots, if there is one.
+    pub trims_at: Option<Instant>,
     /// Resources to be dropped with the state unlocked. That may wait for a GPU.
     pub trash: Vec<Box<dyn Any + Send>>,
 }
@@ -142,6 +146,7 @@ pub struct State {
     last: Option<WaitingFrame>,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
+    trimming: Trimming,
     /// The weight of the frame that waits for readers.
     awaited: Weight,
     /// A release fence was pending at the last poll of all of them, or at a poll since.
@@ -204,6 +209,7 @@ impl State {
             watch: Urgency::None,
             last: None,
             overflow_until: None,
+            trimming: Trimming::default(),
             awaited: Weight::default(),
             fences_pending: false,
             downloads: None,
@@ -267,7 +273,8 @@ impl State {
             // No notification follows, and the thread that took the one of the release may leave.
             self.wanted_urgency = Urgency::Close;
         }
-        let has_old = self.generations.len() > 1 || self.generations.iter().any(|one| one.retired);
+        let is_old = |one: &Generation| one.retired || one.retired_slot_bytes() > 0;
+        let has_old = self.generations.len() > 1 || self.generations.iter().any(is_old);
         if has_old || self.closed || !self.retired.is_empty() {
             self.retire();
         }
@@ -348,9 +355,11 @@ impl State {
     /// next turn.
     pub fn begin_turn(&mut self) -> Turn {
         let progress = self.reclaim();
+        self.trim();
         self.watch = self.needed_urgency();
         let trash = mem::take(&mut self.trash);
-        Turn { progress, watch: self.watch, has_more_to_do: self.has_more_to_do(), trash }
+        let (watch, trims_at) = (self.watch, self.trims_at());
+        Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
     }
 
     /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Retirement of generations: readers drop their imports, then the memory is freed.
+//! Retirement of generations and of single slots: readers drop their imports, then the memory is
+//! freed.
 
 use super::{Publication, State};
 use crate::{
     exporter::{
         link::{Ending, Link, Presence},
-        slot::Generation,
+        slot::{Generation, Slot},
     },
     memory::frees_imports_first,
 };
@@ -46,9 +47,11 @@ impl State {
         }
         // Memory that a reader imports stays allocated although the exporter has freed it.
         self.retired.retain(|id, _| is_imported(&self.links, &self.draining, *id));
+        self.free_retired_slots();
         let closed = self.closed;
-        self.generations
-            .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
+        self.generations.retain(|one| {
+            !one.has_no_memory() || (!closed && (current.contains(&Some(one.id)) || !one.retired))
+        });
     }
 
     /// Asks readers to drop their imports of a generation. A reader that keeps too much memory from
@@ -60,7 +63,7 @@ impl State {
         let retired = mem::take(&mut self.retired);
         let limit = self.config.max_retired_bytes;
         self.each_link(|link| {
-            let kept: u64 = link.imports.generations().filter_map(|known| retired.get(&known)).sum();
+            let kept = link.imports.kept(&retired);
             if kept > limit {
                 let text =
                     format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
@@ -70,6 +73,44 @@ impl State {
         });
         self.retired = retired;
         self.retired.insert(id, bytes);
+    }
+
+    /// Takes slots of a generation out of use, and asks readers to drop their imports. Slots stay
+    /// that a reader may not keep from being freed besides what it keeps already. Returns the
+    /// number of the others.
+    pub(super) fn retire_slots(&mut self, index: usize, mut slots: Vec<Slot>) -> u64 {
+        let limit = self.config.max_retired_bytes;
+        let may_keep = |link: &Link| match link.imports.has_retired_slots() {
+            // It may be paused: it is asked for more when it has acknowledged these.
+            true => 0,
+            false => limit.saturating_sub(link.imports.kept(&self.retired)),
+        };
+        let mut left: Vec<_> = self.links.iter().map(|link| (&link.imports, may_keep(link))).collect();
+        slots.retain(|slot| {
+            let mut readers =
+                left.iter_mut().filter(|(imports, _)| imports.has(slot.0.id)).collect::<Vec<_>>();
+            let may_go = readers.iter().all(|(_, left)| *left >= slot.size());
+            readers.iter_mut().filter(|_| may_go).for_each(|(_, left)| *left -= slot.size());
+            may_go
+        });
+        self.each_link(|link| link.retire_slots(&slots));
+        let count = slots.len() as u64;
+        slots.into_iter().for_each(|slot| self.generations[index].retire_slot(slot));
+        self.free_retired_slots();
+        count
+    }
+
+    /// Frees retired slots, those that readers must drop first once no reader has them any more.
+    fn free_retired_slots(&mut self) {
+        for generation in &mut self.generations {
+            let frees_imports_first = frees_imports_first(generation.kind);
+            let links = self.links.iter().chain(&self.draining);
+            let is_imported = |slot| links.clone().any(|link: &Link| link.imports.may_have(slot));
+            let unused = generation.take_dropped(|slot| frees_imports_first && is_imported(slot));
+            if !unused.is_empty() {
+                self.trash.push(Box::new(unused));
+            }
+        }
     }
 
     /// Asks a reader to drop its imports of a generation that was retired before the reader got its
@@ -100,6 +141,17 @@ impl State {
             !link.imports.drop_generation(generation, link.presence() >= Presence::Closed)
         }) {
             let text = format!("it gives up generation {generation}, which it was not asked to");
+            return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
+        }
+        self.links_changed = true;
+    }
+
+    /// Handles a reader's acknowledgement that it has dropped its import of a slot.
+    pub fn acknowledge_slot(&mut self, id: u64, slot: SlotId) {
+        let mut links = self.links.iter_mut().chain(&mut self.draining);
+        let link = links.find(|link| link.info.id == id);
+        if link.is_some_and(|link| !link.imports.drop_slot(slot)) {
+            let text = format!("it gives up slot {slot}, which it was not asked to");
             return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
         self.links_changed = true;

@@ -100,6 +100,7 @@ impl State {
         let slot = generation.add(memory, exporter);
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
+        self.begin_trimming();
         Some(slot)
     }
 

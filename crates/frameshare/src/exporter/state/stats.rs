@@ -3,7 +3,10 @@
 //! Statistics of the present state.
 
 use super::State;
-use crate::{exporter::observe::Stats, memory::select::Selected};
+use crate::{
+    exporter::{observe::Stats, slot::Generation},
+    memory::select::Selected,
+};
 
 impl State {
     /// Counts a copy of a frame, and returns the number of those for its reason.
@@ -13,7 +16,8 @@ impl State {
 
     pub fn stats(&mut self) -> Stats {
         let next = self.next;
-        let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
+        let retired = |one: &Generation| one.retired_slot_bytes() + if one.retired { one.bytes() } else { 0 };
+        let retired_bytes = self.generations.iter().map(retired).sum();
         let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
         let (mut slots, mut free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
@@ -35,6 +39,7 @@ impl State {
                 false => Selected { kind, why: "frames arrive in host memory".into() },
             },
             retired_bytes,
+            trimmed_slots: self.trimming.trimmed,
             waiting_bytes: self.waiting().bytes,
             gop_units: self.gop.units(),
             gop_bytes: self.gop.bytes(),

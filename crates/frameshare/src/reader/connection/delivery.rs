@@ -359,6 +359,7 @@ impl Connection {
                     self.generations.retire(generation);
                 }
             }
+            ToReader::RetireSlot { slot } => self.generations.retire_slot(slot)?,
             ToReader::Format { before, memory, format } => {
                 self.waiting.push(before, Ordered::Format(memory, Arc::new(format)));
             }

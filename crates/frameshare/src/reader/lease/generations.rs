@@ -129,7 +129,7 @@ impl Generations {
         };
         let kept = fd.filter(|_| self.keeps_files && found.memory == MemoryKind::Host);
         let file = kept.map(|fd| fd.as_fd().try_clone_to_owned()).transpose().map_err(ReadError::Io)?;
-        let imported = Imported::new(import, file, found.imports.clone());
+        let imported = Imported::new(import, file, slot.index, found.imports.clone());
         match found.slots.insert(slot.index, Arc::new(imported)) {
             Some(_) => Err(ProtocolViolation::DuplicateSlot { slot }.into()),
             None => Ok(()),
@@ -139,6 +139,22 @@ impl Generations {
     /// Drops the imports of a generation. Held frames keep theirs.
     pub fn retire(&mut self, generation: u32) {
         self.entries.remove(&generation);
+    }
+
+    /// Drops the import of a slot, which no frame uses any more.
+    ///
+    /// # Errors
+    /// [`ReadError::Violation`] if there is no such slot.
+    pub fn retire_slot(&mut self, slot: SlotId) -> Result<(), ReadError> {
+        let found = self.entries.get_mut(&slot.generation);
+        let found = found.ok_or(ProtocolViolation::RetiredUnknownSlot { slot })?;
+        match (found.slots.remove(&slot.index), &found.source) {
+            (Some(imported), _) => imported.retire(),
+            // It was not imported.
+            (None, Source::Unreadable) => found.imports.acknowledge(&ToExporter::RetiredSlot { slot }),
+            (None, _) => return Err(ProtocolViolation::RetiredUnknownSlot { slot }.into()),
+        }
+        Ok(())
     }
 
     /// Returns whether an import of the frame's generation failed: the next frames are elsewhere.

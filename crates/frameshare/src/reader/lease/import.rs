@@ -8,11 +8,14 @@ use crate::{
     memory::{Address, Import},
 };
 use frameshare_cuda::context::Context;
-use frameshare_protocol::message::ToExporter;
+use frameshare_protocol::{SlotId, message::ToExporter};
 use std::{
     any::Any,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The imported slots of a generation. Dropping the last holder sends the acknowledgement.
@@ -31,14 +34,37 @@ impl Imports {
     pub fn slot_size(&self) -> u64 {
         self.slot_size
     }
+
+    /// Acknowledges that memory was dropped, unless the context is lost: then nothing can be freed
+    /// before the process ends.
+    pub fn acknowledge(&self, message: &ToExporter) {
+        let is_lost = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(|error| error.is_sticky());
+        if !self.channel.context().is_some_and(is_lost) {
+            self.channel.send(message);
+        }
+    }
 }
 
 impl Drop for Imports {
     fn drop(&mut self) {
-        // In a lost context nothing can be freed before the process ends.
-        let is_lost = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(|error| error.is_sticky());
-        if !self.channel.context().is_some_and(is_lost) {
-            self.channel.send(&ToExporter::Retired { generation: self.generation });
+        self.acknowledge(&ToExporter::Retired { generation: self.generation });
+    }
+}
+
+/// The imported slot of a generation. Dropping the last holder sends the acknowledgement, if the
+/// slot is retired although its generation is not.
+#[derive(Debug)]
+struct Retirement {
+    index: u32,
+    is_retired: AtomicBool,
+    imports: Arc<Imports>,
+}
+
+impl Drop for Retirement {
+    fn drop(&mut self) {
+        if *self.is_retired.get_mut() {
+            let slot = SlotId { generation: self.imports.generation, index: self.index };
+            self.imports.acknowledge(&ToExporter::RetiredSlot { slot });
         }
     }
 }
@@ -47,17 +73,28 @@ impl Drop for Imports {
 #[derive(Debug)]
 pub(in crate::reader) struct Imported {
     // Fields are dropped in this order: the user data may refer to the memory, and the last field
-    // acknowledges.
+    // acknowledges, for the slot and then for the generation.
     user_data: OnceLock<Box<dyn Any + Send + Sync>>,
     memory: Arc<dyn Import>,
     /// The file of host memory, if it stays open.
     file: Option<OwnedFd>,
-    imports: Arc<Imports>,
+    retirement: Arc<Retirement>,
 }
 
 impl Imported {
-    pub(super) fn new(memory: Arc<dyn Import>, file: Option<OwnedFd>, imports: Arc<Imports>) -> Self {
-        Self { user_data: OnceLock::new(), memory, file, imports }
+    pub(super) fn new(
+        memory: Arc<dyn Import>,
+        file: Option<OwnedFd>,
+        index: u32,
+        imports: Arc<Imports>,
+    ) -> Self {
+        let retirement = Arc::new(Retirement { index, is_retired: AtomicBool::new(false), imports });
+        Self { user_data: OnceLock::new(), memory, file, retirement }
+    }
+
+    /// Makes the last holder acknowledge that the import was dropped.
+    pub(super) fn retire(&self) {
+        self.retirement.is_retired.store(true, Ordering::Relaxed);
     }
 
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
@@ -79,9 +116,9 @@ impl Drop for Imported {
     /// that never completes neither happens, and the exporter keeps the memory.
     fn drop(&mut self) {
         drop(self.user_data.take());
-        if let Some(gpu) = self.imports.channel.context() {
-            let trail = self.imports.channel.trail();
-            gpu::drop_behind(gpu, trail, (self.memory.clone(), self.imports.clone()));
+        let channel = &self.retirement.imports.channel;
+        if let Some(gpu) = channel.context() {
+            gpu::drop_behind(gpu, channel.trail(), (self.memory.clone(), self.retirement.clone()));
         }
     }
 }

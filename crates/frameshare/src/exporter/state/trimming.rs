@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Trimming: slots that were allocated for a burst are freed some time after it.
+//!
+//! A free slot is taken from the front of its generation, so those at the end are in use only as
+//! long as all others are: what was not in use for [`UNUSED`] is beyond the peak of that time.
+
+use super::{State, Urgency, backlog::KEPT};
+use crate::exporter::slot::Generation;
+use std::time::{Duration, Instant};
+
+/// Time for which a slot stays allocated after its last use.
+const UNUSED: Duration = KEPT;
+/// Interval of checks. A slot that is released between two of them counts as unused from the first
+/// one on.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Number of slots that stay besides the reserve: one that is read, and one on its way back.
+const SPARE: u32 = 2;
+/// Maximum number of slots that readers are asked for at once: far fewer than the messages that may
+/// wait for a reader.
+const BATCH: usize = 64;
+
+/// The next check, and what the former ones did.
+#[derive(Debug, Default)]
+pub struct Trimming {
+    at: Option<Instant>,
+    /// Number of slots taken out of use.
+    pub trimmed: u64,
+}
+
+impl State {
+    /// The time of the next check, if there are slots to be checked.
+    pub(super) fn trims_at(&self) -> Option<Instant> {
+        self.trimming.at
+    }
+
+    /// Begins checks after a slot was allocated.
+    pub(super) fn begin_trimming(&mut self) {
+        if self.trimming.at.is_none() {
+            self.trimming.at = Some(Instant::now() + INTERVAL);
+            // The service thread learns of the time in its next turn.
+            self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
+        }
+    }
+
+    /// Takes slots out of use that were not needed for some time, if a check is due.
+    pub(super) fn trim(&mut self) {
+        let now = Instant::now();
+        if self.trimming.at.is_some_and(|at| at <= now) {
+            self.trim_unused_since(now.checked_sub(UNUSED));
+        }
+    }
+
+    /// Takes slots out of use that were not in use since a time, and continues the checks while
+    /// there are more slots than stay in any case.
+    fn trim_unused_since(&mut self, since: Option<Instant>) {
+        let least = self.reserve() + SPARE;
+        let may_shrink =
+            |one: &Generation| !one.is_adopted() && !one.is_overflow() && !one.retired && one.len() > least;
+        for index in 0..self.generations.len() {
+            if let Some(since) = since.filter(|_| may_shrink(&self.generations[index])) {
+                let unused = self.generations[index].find_unused(since, least, BATCH);
+                self.trimming.trimmed += self.retire_slots(index, unused);
+            }
+        }
+        let goes_on = !self.closed && self.generations.iter().any(may_shrink);
+        self.trimming.at = goes_on.then(|| Instant::now() + INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Endpoint, Interrupt, Policy,
+        exporter::{Config, Exporter, Frame, History, Purpose, Slot, link::Ending},
+        fence::Written,
+        reader::{self, Item, Reader},
+    };
+    use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
+
+    const SIZE: u64 = 10_000;
+    /// Fewer than the descriptors that may be in flight: frames after them would be lost.
+    const BURST: usize = 12;
+
+    struct Stream {
+        _folder: tempfile::TempDir,
+        endpoint: Endpoint,
+        exporter: Exporter,
+        interrupt: Interrupt,
+    }
+
+    impl Stream {
+        fn new(config: Config) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+            let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
+            exporter.set_history(History::None);
+            Self { _folder: folder, endpoint, exporter, interrupt: Interrupt::new().unwrap() }
+        }
+
+        fn reader(&self) -> Reader {
+            let before = self.exporter.stats().readers_total;
+            let config = reader::Config::default().policy(Policy::Latest).max_held(4);
+            let reader = Reader::connect(&self.endpoint, config, &self.interrupt).unwrap();
+            while self.exporter.stats().readers_total == before {
+                std::thread::yield_now();
+            }
+            reader
+        }
+
+        fn publish(&self, slot: &Slot) {
+            self.exporter.publish(Frame::new(slot, SIZE, Written::Cpu), &self.interrupt).unwrap();
+        }
+
+        /// Publishes frames in so many slots at once.
+        fn burst(&self) {
+            let slots: Vec<_> =
+                (0..BURST).map(|_| self.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+            slots.iter().for_each(|slot| self.publish(slot));
+        }
+
+        /// Takes what has arrived, the last frame of it too.
+        fn read(&self, reader: &mut Reader) -> Vec<SlotId> {
+            let mut slots = Vec::new();
+            while let Some(item) = reader.next(Some(Duration::ZERO), &self.interrupt).unwrap() {
+                if let Item::Frame(frame) = item {
+                    slots.push(frame.descriptor().slot);
+                }
+            }
+            slots
+        }
+
+        /// Trims as if all free slots were unused for long. Returns the number of trimmed ones.
+        fn trim(&self) -> u64 {
+            self.exporter.locked(|state| {
+                state.reclaim();
+                let before = state.trimming.trimmed;
+                state.trim_unused_since(Some(Instant::now()));
+                state.trimming.trimmed - before
+            })
+        }
+
+        /// Waits until readers have acknowledged everything.
+        fn acknowledged(&self, readers: &mut [&mut Reader]) {
+            let start = Instant::now();
+            while self
+                .exporter
+                .locked(|state| state.links.iter().any(|link| link.imports.has_retired_slots()))
+            {
+                readers.iter_mut().for_each(|reader| _ = self.read(reader));
+                assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
+            }
+        }
+    }
+
+    fn least(stream: &Stream) -> u32 {
+        stream.exporter.locked(|state| state.reserve() + SPARE)
+    }
+
+    #[test]
+    fn slots_of_a_burst_are_retired_and_the_stream_goes_on() {
+        let stream = Stream::new(Config::default());
+        let mut reader = stream.reader();
+        let (mut highest, least) = (0, least(&stream));
+        for _ in 0..3 {
+            stream.burst();
+            let slots = stream.read(&mut reader);
+            assert!(!slots.is_empty());
+            let trimmed = stream.trim();
+            let stats = stream.exporter.stats();
+            assert_eq!((u64::from(stats.slots) + trimmed, stats.slots), (BURST as u64, least));
+            // Numbers of slots are not used again.
+            let last = stream.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            stream.publish(&last);
+            assert!(stream.read(&mut reader).iter().all(|slot| slot.index < least));
+            let found = slots.iter().map(|slot| slot.index).max().unwrap();
+            assert!(found > highest, "{found}");
+            highest = found;
+            stream.acknowledged(&mut [&mut reader]);
+        }
+        assert_eq!(reader.stats().lost + reader.stats().received, 3 * BURST as u64 + 3);
+    }
+
+    #[test]
+    fn slots_in_use_and_recently_used_ones_stay() {
+        let stream = Stream::new(Config::default());
+        let mut reader = stream.reader();
+        stream.burst();
+        let held: Vec<_> = (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+        stream.read(&mut reader);
+        let unused_since = |since: Instant| {
+            stream.exporter.reclaim();
+            stream.exporter.locked(|state| state.trim_unused_since(Some(since)));
+            stream.exporter.stats().slots
+        };
+        let before = Instant::now();
+        assert_eq!(unused_since(before), 8);
+        // The check has seen these in use, after `before`.
+        drop(held);
+        assert_eq!(unused_since(before), 8);
+        stream.acknowledged(&mut [&mut reader]);
+        assert_eq!(unused_since(Instant::now()), least(&stream));
+    }
+
+    /// A reader that does not receive is asked once, and never for more than it may keep.
+    #[test]
+    fn paused_reader_keeps_a_bounded_number_of_slots() {
+        let stream = Stream::new(Config::default().max_retired_bytes(4 * 12_288));
+        let mut paused = stream.reader();
+        stream.burst();
+        assert_eq!((stream.trim(), stream.trim()), (4, 0));
+        assert_eq!(stream.exporter.stats().slots, BURST as u32 - 4);
+        // Other slots than its own are trimmed.
+        paused.next(Some(Duration::ZERO), &stream.interrupt).unwrap();
+        stream.acknowledged(&mut [&mut paused]);
+        assert_eq!((stream.trim(), stream.exporter.stats().readers.len()), (4, 1));
+    }
+
+    /// Memory of legacy and pool.
+    #[test]
+    fn memory_that_imports_must_leave_first_waits_for_each_reader() {
+        let stream = Stream::new(Config::default());
+        let mut readers = [stream.reader(), stream.reader()];
+        stream.burst();
+        readers.iter_mut().for_each(|reader| _ = stream.read(reader));
+        stream.exporter.locked(|state| {
+            (state.memory.kind, state.generations[0].kind) = (MemoryKind::Legacy, MemoryKind::Legacy);
+        });
+        let trimmed = stream.trim();
+        let bytes = trimmed * 12_288;
+        assert_eq!(stream.exporter.stats().retired_bytes, bytes);
+        let [first, second] = &mut readers;
+        let start = Instant::now();
+        while stream.exporter.locked(|state| state.links[0].imports.has_retired_slots()) {
+            stream.read(first);
+            assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
+        }
+        assert_eq!(stream.exporter.stats().retired_bytes, bytes, "the second one has not acknowledged");
+        // Evicted, it still has its imports.
+        stream.exporter.locked(|state| {
+            let index = state.links.iter().position(|link| link.imports.has_retired_slots()).unwrap();
+            state.drop_link(index, &Ending::new(Reason::TooSlow, "a test"));
+        });
+        assert_eq!(stream.exporter.stats().retired_bytes, bytes, "an evicted reader imports it");
+        while second.next(Some(Duration::ZERO), &stream.interrupt).is_ok() {}
+        readers = [stream.reader(), stream.reader()];
+        while stream.exporter.stats().retired_bytes > 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "not freed");
+        }
+        drop(readers);
+    }
+
+    #[test]
+    fn unasked_acknowledgement_is_a_violation() {
+        let stream = Stream::new(Config::default());
+        let mut reader = stream.reader();
+        stream.burst();
+        let slot = stream.read(&mut reader)[0];
+        stream.exporter.locked(|state| {
+            let id = state.links[0].info.id;
+            state.acknowledge_slot(id, slot);
+            assert!(state.links.is_empty());
+        });
+    }
+}
