@@ -19,6 +19,7 @@ use frameshare::{
     upstream::{Navigation, Qos, UpstreamEvent, UpstreamKinds},
 };
 use frameshare_protocol::{
+    SlotId,
     limits::MAX_MESSAGE,
     message::{Observe, Reason, ToExporter},
     page::{Claim, ClaimState, claim_at},
@@ -192,7 +193,14 @@ impl Fixture {
                 6 => {
                     let packet = match choices.byte() % 5 {
                         0 => choices.some_bytes(64).to_vec(),
-                        1 => encoded(ToExporter::Retired { generation: choices.number() as u32 }.encode()),
+                        1 => {
+                            let number = choices.number();
+                            let slot = SlotId { generation: number as u32, index: (number >> 33) as u32 };
+                            encoded(match number >> 32 & 1 {
+                                0 => ToExporter::Retired { generation: number as u32 }.encode(),
+                                _ => ToExporter::RetiredSlot { slot }.encode(),
+                            })
+                        }
                         2 => encoded(
                             ToExporter::Goodbye { reason: Reason::Stopped, text: "a text".into() }.encode(),
                         ),

@@ -260,7 +260,13 @@ impl Shared {
             }
         };
         let (message, fd) = match choices.byte() % 8 {
-            0 => (ToReader::Retire { before: Sequence(before), generation: choices.byte() as u32 % 4 }, None),
+            0 => match choices.byte() as u32 {
+                byte @ 0..192 => (ToReader::Retire { before: Sequence(before), generation: byte % 4 }, None),
+                byte => (
+                    ToReader::RetireSlot { slot: SlotId { generation: byte % 4, index: byte / 4 % 4 } },
+                    None,
+                ),
+            },
             1 => {
                 let caps = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
                 (

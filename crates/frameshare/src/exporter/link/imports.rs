@@ -76,9 +76,9 @@ impl Imports {
         self.has(slot) || generation.is_some_and(|known| known.retired_slots.contains_key(&slot.index))
     }
 
-    /// Returns whether the reader was asked to drop its import of a slot, and has not.
-    pub fn has_retired_slots(&self) -> bool {
-        self.0.values().any(|generation| !generation.retired_slots.is_empty())
+    /// Number of slots that the reader was asked for and has not dropped.
+    pub fn retired_slots(&self) -> usize {
+        self.0.values().map(|generation| generation.retired_slots.len()).sum()
     }
 
     /// Bytes that the reader was asked for and has not dropped: of retired slots, and of

@@ -235,16 +235,16 @@ impl Generation {
         self.slots.extract_if(.., Entry::is_free).map(|entry| entry.slot).collect()
     }
 
-    /// Returns free slots that were not in use since `since`, at most `most`, and leaves `least`
-    /// slots: the last ones, which are the first to be unused.
-    pub fn find_unused(&mut self, since: Instant, least: u32, most: usize) -> Vec<Slot> {
+    /// Returns free slots that were not in use since `since`, but leaves `least` slots: the last
+    /// ones, which are the first to be unused.
+    pub fn find_unused(&mut self, since: Instant, least: u32) -> Vec<Slot> {
         let now = Instant::now();
         let spare = self.len().saturating_sub(least) as usize;
         let mut unused = Vec::new();
         for entry in self.slots.iter_mut().rev() {
             if !entry.is_free() {
                 entry.used = now;
-            } else if entry.used < since && unused.len() < most.min(spare) {
+            } else if entry.used < since && unused.len() < spare {
                 unused.push(entry.slot());
             }
         }

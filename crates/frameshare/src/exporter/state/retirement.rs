@@ -14,6 +14,10 @@ use crate::{
 use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
 use std::mem;
 
+/// Maximum number of slots that a reader is asked for and has not acknowledged: far fewer than the
+/// messages that may wait for it.
+const MAX_RETIRED_SLOTS: usize = 64;
+
 impl State {
     /// Retires old generations that only readers still refer to, and frees their slots.
     pub fn retire(&mut self) {
@@ -76,21 +80,22 @@ impl State {
     }
 
     /// Takes slots of a generation out of use, and asks readers to drop their imports. Slots stay
-    /// that a reader may not keep from being freed besides what it keeps already. Returns the
-    /// number of the others.
+    /// that a reader may not keep from being freed besides what it keeps already: a paused reader
+    /// acknowledges when it goes on. Returns the number of the others.
     pub(super) fn retire_slots(&mut self, index: usize, mut slots: Vec<Slot>) -> u64 {
         let limit = self.config.max_retired_bytes;
-        let may_keep = |link: &Link| match link.imports.has_retired_slots() {
-            // It may be paused: it is asked for more when it has acknowledged these.
-            true => 0,
-            false => limit.saturating_sub(link.imports.kept(&self.retired)),
+        let may_keep = |link: &Link| {
+            let slots = MAX_RETIRED_SLOTS.saturating_sub(link.imports.retired_slots());
+            (slots, limit.saturating_sub(link.imports.kept(&self.retired)))
         };
         let mut left: Vec<_> = self.links.iter().map(|link| (&link.imports, may_keep(link))).collect();
         slots.retain(|slot| {
             let mut readers =
                 left.iter_mut().filter(|(imports, _)| imports.has(slot.0.id)).collect::<Vec<_>>();
-            let may_go = readers.iter().all(|(_, left)| *left >= slot.size());
-            readers.iter_mut().filter(|_| may_go).for_each(|(_, left)| *left -= slot.size());
+            let may_go = readers.iter().all(|(_, (slots, bytes))| *slots > 0 && *bytes >= slot.size());
+            for (_, (slots, bytes)) in readers.iter_mut().filter(|_| may_go) {
+                (*slots, *bytes) = (*slots - 1, *bytes - slot.size());
+            }
             may_go
         });
         self.each_link(|link| link.retire_slots(&slots));

@@ -16,9 +16,6 @@ const UNUSED: Duration = KEPT;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of slots that stay besides the reserve: one that is read, and one on its way back.
 const SPARE: u32 = 2;
-/// Maximum number of slots that readers are asked for at once: far fewer than the messages that may
-/// wait for a reader.
-const BATCH: usize = 64;
 
 /// The next check, and what the former ones did.
 #[derive(Debug, Default)]
@@ -59,7 +56,7 @@ impl State {
             |one: &Generation| !one.is_adopted() && !one.is_overflow() && !one.retired && one.len() > least;
         for index in 0..self.generations.len() {
             if let Some(since) = since.filter(|_| may_shrink(&self.generations[index])) {
-                let unused = self.generations[index].find_unused(since, least, BATCH);
+                let unused = self.generations[index].find_unused(since, least);
                 self.trimming.trimmed += self.retire_slots(index, unused);
             }
         }
@@ -146,7 +143,7 @@ mod tests {
             let start = Instant::now();
             while self
                 .exporter
-                .locked(|state| state.links.iter().any(|link| link.imports.has_retired_slots()))
+                .locked(|state| state.links.iter().any(|link| link.imports.retired_slots() > 0))
             {
                 readers.iter_mut().for_each(|reader| _ = self.read(reader));
                 assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
@@ -203,7 +200,7 @@ mod tests {
         assert_eq!(unused_since(Instant::now()), least(&stream));
     }
 
-    /// A reader that does not receive is asked once, and never for more than it may keep.
+    /// A reader that does not receive is never asked for more than it may keep.
     #[test]
     fn paused_reader_keeps_a_bounded_number_of_slots() {
         let stream = Stream::new(Config::default().max_retired_bytes(4 * 12_288));
@@ -232,14 +229,14 @@ mod tests {
         assert_eq!(stream.exporter.stats().retired_bytes, bytes);
         let [first, second] = &mut readers;
         let start = Instant::now();
-        while stream.exporter.locked(|state| state.links[0].imports.has_retired_slots()) {
+        while stream.exporter.locked(|state| state.links[0].imports.retired_slots() > 0) {
             stream.read(first);
             assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
         }
         assert_eq!(stream.exporter.stats().retired_bytes, bytes, "the second one has not acknowledged");
         // Evicted, it still has its imports.
         stream.exporter.locked(|state| {
-            let index = state.links.iter().position(|link| link.imports.has_retired_slots()).unwrap();
+            let index = state.links.iter().position(|link| link.imports.retired_slots() > 0).unwrap();
             state.drop_link(index, &Ending::new(Reason::TooSlow, "a test"));
         });
         assert_eq!(stream.exporter.stats().retired_bytes, bytes, "an evicted reader imports it");

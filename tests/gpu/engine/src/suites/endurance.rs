@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE_MS, SIZE, Setup, frames, to_the_end, whole};
+use super::{
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, frames, to_the_end,
+    wait_until, whole,
+};
 use crate::job::{Bind, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
@@ -20,6 +23,7 @@ pub const CASES: &[Case] = &[
     endurance("readers-killed-in-a-row-legacy", |seed| killed_in_a_row(MemoryKind::Legacy, seed)),
     endurance("exporters-restarted-in-a-row", restarted_in_a_row),
     endurance("lossless-reader-stopped", stopped),
+    endurance("memory-of-a-burst-is-freed", burst),
 ];
 
 const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -180,4 +184,60 @@ fn stopped(seed: u64) -> Result<String> {
     Ok(format!(
         "with a reader-timeout of {TIMEOUT_MS} ms the exporter was blocked for {longest:.1} ms at most"
     ))
+}
+
+/// Slots that were needed at once are retired some seconds later. Memory of kinds whose imports are
+/// closed first is freed after the last reader has acknowledged, which a paused one does when it
+/// goes on. All kinds at once: each waits.
+fn burst(seed: u64) -> Result<String> {
+    std::thread::scope(|scope| {
+        let kinds = KINDS.map(|kind| (kind, scope.spawn(move || burst_of(kind, seed))));
+        let details = kinds.map(|(kind, thread)| match thread.join() {
+            Ok(result) => result.with_context(|| kind.to_string()),
+            Err(_) => Err(anyhow::anyhow!("{kind}: a panic")),
+        });
+        details.into_iter().collect::<Result<Vec<_>>>().map(|details| details.join("; "))
+    })
+}
+
+fn burst_of(kind: MemoryKind, seed: u64) -> Result<String> {
+    /// Frames of the burst, fewer than the descriptors that may be in flight, and after it.
+    const BURST: (u64, u64) = (10, 20);
+    /// The reserve with a kept frame, and two more.
+    const LEAST: u32 = 5;
+    let setup = Setup::new(kind, seed)?;
+    let readers = Peer::some(2)?;
+    setup.join(&readers, |number| Connect {
+        max_held: Some(16),
+        gpu_wait: Some(true),
+        ..setup.lossless(number, Some(FENCES[number % 2]))
+    })?;
+    let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };
+    setup.exporter.publish(publish(BURST.0))?;
+    let most = setup.exporter.stats()?.slots;
+    ensure!(u64::from(most) >= BURST.0, "{most} slots");
+    readers[0].begin(&Command::Read(patient()))?;
+    readers[1].begin(&Command::Read(Read { frames: Some(BURST.0), ..to_the_end() }))?;
+    let paused = readers[1].was_read()?;
+    ensure!(paused.frames == BURST.0 && paused.wrong == 0, "{paused:?}");
+    let few = || {
+        let stats = setup.exporter.stats()?;
+        Ok((stats.slots > LEAST).then(|| format!("{} slots", stats.slots)))
+    };
+    wait_until(PATIENCE, few)?;
+    let stats = setup.exporter.stats()?;
+    let kept = if kind == MemoryKind::Vmm { 0 } else { u64::from(most - stats.slots) * stats.slot_size };
+    // Slots are at least as large as asked for.
+    ensure!(
+        if kept == 0 { stats.retired_bytes == 0 } else { stats.retired_bytes >= kept },
+        "{} bytes wait for the paused reader, {kept} expected",
+        stats.retired_bytes
+    );
+    readers[1].begin(&Command::Read(to_the_end()))?;
+    setup.exporter.publish(publish(BURST.1))?;
+    setup.frees_retired()?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    whole(&readers[0].was_read()?, BURST.0 + BURST.1)?;
+    whole(&readers[1].was_read()?, BURST.1)?;
+    Ok(format!("{kind}: {most} slots, then {}, {kept} bytes waited", stats.slots))
 }

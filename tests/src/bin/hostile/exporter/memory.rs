@@ -2,7 +2,7 @@
 
 //! Attacks by generations and slots.
 
-use super::{CAPS, SLOT};
+use super::{CAPS, SLOT, wait_until_taken};
 use crate::Result;
 use frameshare::{MemoryKind, SlotId};
 use frameshare_protocol::{limits::MAX_SLOT_SIZE, message::ToReader};
@@ -102,6 +102,40 @@ pub fn with_blocks_behind_a_hole(listener: &Listener) -> Result<RawExporter> {
 
 pub fn without_descriptor(listener: &Listener) -> Result<RawExporter> {
     hand_over(listener, SLOT, None)
+}
+
+fn retire_slot(exporter: &mut RawExporter, generation: u32) -> Result<()> {
+    let retire = ToReader::RetireSlot { slot: SlotId { generation, index: 0 } };
+    Ok(exporter.send_message(&retire, None)?)
+}
+
+pub fn retired_twice(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = hand_over(listener, SLOT, Some(sealed()?.as_fd()))?;
+    wait_until_taken(&exporter);
+    (0..2).try_for_each(|_| retire_slot(&mut exporter, 1))?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+pub fn unknown_retired(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = hand_over(listener, SLOT, Some(sealed()?.as_fd()))?;
+    retire_slot(&mut exporter, 9)?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+/// The import is gone, and its pages with it. The reader may take a frame before it receives the
+/// message, which has no place among the frames.
+pub fn retired_and_used(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = hand_over(listener, SLOT, Some(sealed()?.as_fd()))?;
+    wait_until_taken(&exporter);
+    retire_slot(&mut exporter, 1)?;
+    for _ in 0..50 {
+        exporter.publish(1, SLOT);
+        wait_until_taken(&exporter);
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(exporter)
 }
 
 pub fn twice(listener: &Listener) -> Result<RawExporter> {

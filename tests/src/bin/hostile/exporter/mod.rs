@@ -43,7 +43,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 103] = [
+pub const ATTACKS: [(&str, How); 106] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -78,6 +78,9 @@ pub const ATTACKS: [(&str, How); 103] = [
     ("slot-with-blocks-behind-a-hole", (GivesUp, memory::with_blocks_behind_a_hole)),
     ("slot-without-descriptor", (GivesUp, memory::without_descriptor)),
     ("slot-twice", (GivesUp, memory::twice)),
+    ("slot-retired-twice", (GivesUp, memory::retired_twice)),
+    ("slot-of-unknown-generation-retired", (GivesUp, memory::unknown_retired)),
+    ("slot-retired-and-used", (GivesUp, memory::retired_and_used)),
     ("slot-of-no-generation", (GivesUp, memory::of_no_generation)),
     ("generation-twice", (GivesUp, memory::generation_twice)),
     ("generation-of-a-gpu", (GivesUp, memory::of_a_gpu)),

@@ -61,6 +61,20 @@ pub fn gives_up_unasked(path: &Path) -> Result<Fate> {
     cut_off(&reader)
 }
 
+pub fn gives_up_slot_unasked(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let slot = wait_for("a slot", || match reader.channel.receive(PATIENCE) {
+        Ok(Some((packet, _))) => match ToReader::decode(&packet) {
+            Ok(ToReader::Slot { slot, .. }) => Some(slot),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    take(&reader)?;
+    reader.channel.send(&encoded(ToExporter::RetiredSlot { slot }.encode()), &[])?;
+    cut_off(&reader)
+}
+
 /// The reader holds a frame, so that the exporter still receives from it.
 pub fn goodbyes(path: &Path) -> Result<Fate> {
     let reader = join(path)?;

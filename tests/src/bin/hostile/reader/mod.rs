@@ -40,7 +40,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 60] = [
+pub const ATTACKS: [Attack; 61] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -52,6 +52,7 @@ pub const ATTACKS: [Attack; 60] = [
     ("empty-packet", messages::empty),
     ("gives-up-unknown", messages::gives_up_unknown),
     ("gives-up-unasked", messages::gives_up_unasked),
+    ("gives-up-slot-unasked", messages::gives_up_slot_unasked),
     ("goodbye-again-and-again", messages::goodbyes),
     ("escape-codes", messages::escape_codes),
     ("descriptors", messages::descriptors),
