@@ -68,6 +68,33 @@ fn streams_of_one_process_share_threads_and_fit_1024_files() {
     exporter.wait_for("closed");
 }
 
+/// Four processes with 25 readers each, of the default settings.
+#[test]
+fn stream_serves_100_readers_with_default_settings() {
+    const PROCESSES: usize = 4;
+    const COPIES: usize = 25;
+    let run = TestRun::new();
+    let until = run.path("until");
+    let readers = PROCESSES * COPIES;
+    let share = format!("share {} --readers {readers} --until {}", options(&run, 1), until.display());
+    let mut exporter = run.peer_by("prlimit --nofile=1024:", &share);
+    let before = exporter.wait_for("open")["files_before"].as_u64().expect("a number") as usize;
+    let gather = format!("gather {} --copies {COPIES} --max-held 0", options(&run, 1));
+    let mut gathering = Vec::from_iter((0..PROCESSES).map(|_| run.peer(&gather)));
+    exporter.wait_for("published");
+    gathering.iter_mut().for_each(|reader| drop(reader.wait_for("complete")));
+    // Two more slots than one: the frame that the readers hold, and the kept one.
+    let most = before + OF_PROCESS + OF_EXPORTER + 2 + readers * OF_READER;
+    assert_at_most(most, "files with 100 readers", || open_files(&exporter));
+    let endpoint = Endpoint::at(run.socket("cam0")).unwrap();
+    let mut observer = Observer::connect(&endpoint, Duration::from_secs(60)).unwrap();
+    let snapshot = observer.snapshot().unwrap();
+    assert_eq!(snapshot.readers.len(), readers);
+    assert!(snapshot.readers.iter().all(|reader| reader.credit >= 2 && reader.lost == 0));
+    fs::write(until, "").expect("the folder is writable");
+    exporter.wait_for("closed");
+}
+
 /// The child has none of its parent's threads, and the parent goes on.
 #[test]
 fn forked_child_serves_streams_of_its_own() {

@@ -99,9 +99,10 @@ pub fn gather(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
     let mut set = ReaderSet::default();
     let mut waiting = BTreeSet::new();
-    for endpoint in endpoints(options)? {
-        let config = reader::Config::default().max_held(1);
-        waiting.insert(set.add(Reader::connect(&endpoint, config, &interrupt)?));
+    let (copies, max_held) = (options.or("copies", 1)?, options.or("max-held", 1)?);
+    for endpoint in endpoints(options)?.iter().flat_map(|endpoint| std::iter::repeat_n(endpoint, copies)) {
+        let config = reader::Config::default().max_held(max_held);
+        waiting.insert(set.add(Reader::connect(endpoint, config, &interrupt)?));
     }
     // Receive all pending messages before the report.
     while let Some((key, item)) = set.next(Some(Duration::ZERO), &interrupt)? {

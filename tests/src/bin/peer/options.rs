@@ -55,7 +55,9 @@ peer share  --folder PATH --until PATH      many streams to export in one proces
             --streams N                     number of streams (64)
             --readers N                     publish a second frame when each has N readers
 peer fork   --folder PATH --until PATH      one stream of two, and the other one in a forked child
-peer gather --folder PATH --streams N       these streams to read in one thread";
+peer gather --folder PATH --streams N       these streams to read in one thread
+            --copies N                      readers of each stream (1)
+            --max-held N                    (1; 0: the default)";
 
 /// Options of a command line: `--name value`, in any order.
 pub struct Options(HashMap<String, String>);
