@@ -164,6 +164,24 @@ fn notice_handler_that_blocks_delays_no_stream() {
     drop(blocked.release);
 }
 
+#[test]
+fn unused_slot_that_is_slow_to_free_delays_no_other_stream() {
+    let (slow, other) = (Stream::new(), Stream::new());
+    let reader = slow.reader();
+    let (blocker, blocked) = blocker();
+    let mut slots: Vec<_> = (0..8).map(|_| slow.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+    // Dropped with the slot's memory.
+    let last = slots.pop().unwrap();
+    assert!(last.keep_with_slot(|| blocker).is_some());
+    drop((slots, last));
+    slow.exporter.locked(|state| state.trim_unused_since(Some(Instant::now())));
+    assert!(slow.exporter.stats().slots < 8);
+    blocked.wait();
+    assert_others_go_on(other);
+    drop((blocked.release, reader));
+    slow.assert_is_served();
+}
+
 /// A thread that calls a driver with the state locked: the admission of a reader, the snapshot of
 /// an observer and the end of a connection wait for it.
 #[test]

@@ -50,7 +50,7 @@ impl State {
 
     /// Takes slots out of use that were not in use since a time, and continues the checks while
     /// there are more slots than stay in any case.
-    fn trim_unused_since(&mut self, since: Option<Instant>) {
+    pub(super) fn trim_unused_since(&mut self, since: Option<Instant>) {
         let least = self.reserve() + SPARE;
         let may_shrink =
             |one: &Generation| !one.is_adopted() && !one.is_overflow() && !one.retired && one.len() > least;
