@@ -16,7 +16,13 @@ use crate::ffi::{
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_video::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Time for which an unused buffer is kept, with its slot.
+const UNUSED: Duration = Duration::from_secs(5);
 
 /// The properties of each buffer.
 #[derive(Clone, Default)]
@@ -26,6 +32,8 @@ struct Shape {
     size: usize,
     /// The layout of the planes, if a video meta is wanted.
     layout: Option<(gst_video::VideoInfo, gst_video::VideoAlignment)>,
+    /// Number of unused buffers that are kept in any case.
+    min: usize,
 }
 
 impl Shape {
@@ -40,7 +48,18 @@ impl Shape {
 #[derive(Default)]
 struct State {
     shape: Shape,
-    unused: Vec<gst::Buffer>,
+    /// The last one is used next. Each has the time at which it was returned.
+    unused: Vec<(Instant, gst::Buffer)>,
+}
+
+impl State {
+    /// Keeps an unused buffer. Returns the one that was unused for the longest time, if that is too
+    /// long.
+    fn keep(&mut self, buffer: gst::Buffer, now: Instant) -> Option<gst::Buffer> {
+        self.unused.push((now, buffer));
+        let is_old = self.unused.first().is_some_and(|(since, _)| now.duration_since(*since) > UNUSED);
+        (is_old && self.unused.len() > self.shape.min.max(1)).then(|| self.unused.remove(0).1)
+    }
 }
 
 #[derive(Default)]
@@ -64,7 +83,7 @@ impl HostPool {
     }
 
     fn unused(&self) -> Option<gst::Buffer> {
-        self.state().unused.pop()
+        self.state().unused.pop().map(|(_, buffer)| buffer)
     }
 
     /// The memory of a new buffer.
@@ -84,7 +103,7 @@ impl HostPool {
     fn shape(&self, config: &mut gst::BufferPoolConfigRef) -> Option<Shape> {
         let (caps, size, min, max) = config.params()?;
         let params = config.allocator().map(|(_, params)| params).unwrap_or_default();
-        let mut shape = Shape { params, size: size as usize, layout: None };
+        let mut shape = Shape { params, size: size as usize, layout: None, min: min as usize };
         if let Some(mut info) = caps.as_ref().and_then(|caps| super::video_info(caps)) {
             if shape.size < info.size() {
                 gst::warning!(CAT, imp = self, "{size} bytes are too few for a frame of {}", info.size());
@@ -193,10 +212,29 @@ impl BufferPoolImpl for HostPool {
         // Upstream may have cut the buffer; the parent's reset restores only the end.
         let intact = |shape: &Shape| shape.extent().map(|(start, _)| (start, shape.size)) == Some(found);
         let mut state = self.state();
-        if intact(&state.shape) {
-            state.unused.push(buffer);
-        } else {
-            drop(state);
-        }
+        let unwanted = if intact(&state.shape) { state.keep(buffer, Instant::now()) } else { Some(buffer) };
+        drop(state);
+        drop(unwanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_beyond_recent_use_and_minimum_are_dropped() {
+        gst::init().unwrap();
+        let mut state = State { shape: Shape { min: 2, ..Shape::default() }, ..State::default() };
+        let begin = Instant::now();
+        // A burst.
+        assert!((0..10).all(|_| state.keep(gst::Buffer::new(), begin).is_none()));
+        let mut use_one = |seconds: u64| {
+            let (_, buffer) = state.unused.pop().unwrap();
+            let dropped = state.keep(buffer, begin + Duration::from_secs(seconds));
+            (dropped.is_some(), state.unused.len())
+        };
+        assert_eq!(use_one(5), (false, 10));
+        assert_eq!([(); 10].map(|()| use_one(6)).last(), Some(&(false, 2)));
     }
 }
