@@ -5,6 +5,7 @@
 #   tests/python.sh wheel      builds the optimized wheel of this machine into target/wheels
 #   tests/python.sh build      builds in advance what `test` needs
 #   tests/python.sh wheels     builds all wheels, for x86-64 and aarch64, into target/wheels, and inspects them
+#   tests/python.sh maturin    prints the path of maturin
 #   tests/python.sh test       runs the tests with this machine's Python, 3.11 or newer
 #   tests/python.sh pythons    runs them with Python 3.12 and 3.13 where installed, and Debian 13's in a root file system
 #   tests/python.sh torch      runs the tests with an installed PyTorch
@@ -78,6 +79,12 @@ build_environment() {
 
 maturin() { # OPTION...
   (cd "$crate" && PATH=$tools/bin:$PATH CARGO_TARGET_DIR=$target "$tools/bin/maturin" build --locked "$@")
+}
+
+maturin_path() {
+  local tools
+  tools=$(build_environment)
+  echo "$tools/bin/maturin"
 }
 
 wheel() {
@@ -271,6 +278,7 @@ case ${1:-} in
   run) shift && or_skip run_with "$@" ;;
   with) shift && or_skip with "$@" ;;
   wheel) wheel ;;
+  maturin) maturin_path ;;
   build) build_in_advance || echo "python: not built in advance" ;;
   wheels) wheels ;;
   test) test_here ;;
