@@ -17,6 +17,7 @@ BENCH ?=
 SECONDS ?= 60
 MINUTES ?= 30
 PROGRAMS ?=
+RELEASES ?= bookworm trixie noble
 
 .PHONY: help
 help: ## show this list
@@ -120,6 +121,15 @@ install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 		meson $$act "$(BUILD)" --prefix="$(PREFIX)" $(if $(LIBDIR),--libdir="$(LIBDIR)")
 	meson compile -C "$(BUILD)"
 	DESTDIR="$(DESTDIR)" meson install --no-rebuild -C "$(BUILD)"
+
+.PHONY: deb
+deb: ## build Debian packages for Debian 12, Debian 13 and Ubuntu 24.04 (RELEASES="bookworm trixie noble"; needs root)
+	@tools/setup.sh build rootfs python
+	@tools/deb.sh $(RELEASES)
+
+.PHONY: test-packages
+test-packages: ## install, use and purge these packages in fresh root file systems (RELEASES=; needs root)
+	@tests/packages.sh $(RELEASES)
 
 .PHONY: tool-musl
 tool-musl: ## build the command frameshare as a static binary, without CUDA, and try it
