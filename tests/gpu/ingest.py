@@ -229,6 +229,8 @@ def measure(site, cameras, decode, mps, seconds=6):
         "end s": round(ended, 1),
     }
     print(json.dumps(row), flush=True)
+    if not keeps:
+        print_logs()
     return keeps
 
 
@@ -247,7 +249,7 @@ def capacity():
             raise RuntimeError("cameras did not start: see /tmp/ingest/site.log")
         kept = {}
         for decode, mps in ((False, False), (True, False), (False, True), (True, True)):
-            if mps:
+            if mps and not decode:
                 multi_process_service(True)
             # Under MPS only the largest numbers: its effect is the question.
             passed = kept.get(decode, 0)
@@ -397,6 +399,14 @@ def soak(seconds):
     return passed
 
 
+def print_logs():
+    """Print the ends of all logs."""
+    for log in sorted(pathlib.Path(RUNTIME, "tmp/ingest").glob("*.log")):
+        print(
+            f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:]), flush=True
+        )
+
+
 def main():
     folder = pathlib.Path(RUNTIME, "tmp/ingest")
     shutil.rmtree(folder, ignore_errors=True)
@@ -409,8 +419,7 @@ def main():
         passed = capacity() if case == ["capacity"] else soak(int(os.environ.get("SOAK", "540")))
     finally:
         if not passed:
-            for log in sorted(folder.glob("*.log")):
-                print(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:]))
+            print_logs()
     return 0 if passed else 1
 
 
