@@ -181,7 +181,7 @@ clean_under_valgrind() {
   timeout 120 "$work/make/exporter" cam5 20 0 >"$work/published" &
   exporter=$!
   timeout 120 valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect --error-exitcode=99 \
-    "$work/make/reader" cam5 lossless sums >"$work/read" || return
+    --suppressions="$repo/crates/frameshare-c/tests/c/valgrind.supp" "$work/make/reader" cam5 lossless sums >"$work/read" || return
   wait "$exporter" && diff <(grep '^frame ' "$work/published") <(grep '^frame ' "$work/read")
 }
 if command -v valgrind >/dev/null; then

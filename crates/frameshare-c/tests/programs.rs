@@ -141,6 +141,7 @@ fn contract_and_examples_are_clean_under_valgrind() {
         command
             .args(["--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"])
             .args(["--show-leak-kinds=definite,indirect", "--error-exitcode=99", "--fair-sched=try"])
+            .arg(concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/tests/c/valgrind.supp"))
             .arg(programs.program(source))
             .args(arguments)
             .stdout(Stdio::piped())
