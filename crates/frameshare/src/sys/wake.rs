@@ -12,8 +12,9 @@ use rustix::{
 };
 use std::{
     io::{self, IoSliceMut},
-    mem::MaybeUninit,
+    mem::{MaybeUninit, take},
     os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// One end of a socket pair over which two processes send each other wake-ups.
@@ -79,6 +80,7 @@ impl Wake {
 
     /// Sends a wake-up. Never blocks. EAGAIN is ignored: a pending packet already wakes the peer.
     pub fn ring(&self) {
+        quiet::check();
         let _ = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
@@ -124,6 +126,62 @@ impl Wake {
 impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Wake-ups that are sent once a lock is released: a woken thread must not find it locked. Clones
+/// share one list.
+#[derive(Clone, Debug, Default)]
+pub struct PendingWakes(Arc<Mutex<Vec<Arc<Wake>>>>);
+
+impl PendingWakes {
+    /// Adds a wake-up.
+    pub fn add(&self, wake: &Arc<Wake>) {
+        self.wakes().push(wake.clone());
+    }
+
+    /// Takes all wake-ups out, to be sent.
+    pub fn take(&self) -> Vec<Arc<Wake>> {
+        take(&mut self.wakes())
+    }
+
+    fn wakes(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Wake>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub use quiet::Quiet;
+
+/// Sections of code that must not send wake-ups. Builds with debug assertions check that.
+mod quiet {
+    #[cfg(debug_assertions)]
+    thread_local! {
+        static SECTIONS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
+    /// Guard of a section of this thread without wake-ups: one that holds a lock.
+    #[derive(Debug)]
+    pub struct Quiet(std::marker::PhantomData<*const ()>);
+
+    impl Quiet {
+        pub fn begin() -> Self {
+            #[cfg(debug_assertions)]
+            SECTIONS.set(SECTIONS.get() + 1);
+            Self(std::marker::PhantomData)
+        }
+    }
+
+    impl Drop for Quiet {
+        fn drop(&mut self) {
+            #[cfg(debug_assertions)]
+            SECTIONS.set(SECTIONS.get() - 1);
+        }
+    }
+
+    /// Panics within such a section.
+    pub fn check() {
+        #[cfg(debug_assertions)]
+        assert_eq!(SECTIONS.get(), 0, "a wake-up is sent with the state locked");
     }
 }
 

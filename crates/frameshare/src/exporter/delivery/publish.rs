@@ -108,10 +108,9 @@ fn when_there_is_room<T>(
 ) -> Result<Option<T>, Interrupted> {
     let mut state = shared.lock();
     if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
-        // Readers are woken first; reclaiming their released frames can wait.
-        state.wake_sleepers();
-        state.reclaim();
+        // Unlocking wakes the readers; reclaiming their released frames can wait.
         drop(state);
+        shared.with(State::reclaim);
         return Ok(Some(outcome));
     }
     drop(state);

@@ -33,7 +33,7 @@ use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, select::Selected},
     queue::Producer,
-    sys::{Peer, Socket, Wake, Words},
+    sys::{Peer, PendingWakes, Socket, Wake, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -91,6 +91,8 @@ pub struct Link {
     presence: Presence,
     socket: Arc<Socket>,
     wake: Arc<Wake>,
+    /// Wake-ups of the exporter's readers, sent when its state is unlocked.
+    pending_wakes: PendingWakes,
     /// A pidfd: readable when the process has ended.
     gone: Option<Arc<OwnedFd>>,
     /// Set if `gone` is not.
@@ -117,6 +119,7 @@ pub struct Delivery {
     /// The first frame that the reader may get.
     pub next: Sequence,
     pub wake: Wake,
+    pub pending_wakes: PendingWakes,
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
     pub fence: Box<dyn ExporterFence>,
@@ -128,7 +131,8 @@ pub struct Delivery {
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, liveness, fence, start, route, hello, upstream } = delivery;
+        let Delivery { producer, next, wake, pending_wakes, liveness, fence, start, route, hello, upstream } =
+            delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         Self {
@@ -141,6 +145,7 @@ impl Link {
             presence: Presence::Connected,
             socket,
             wake: Arc::new(wake),
+            pending_wakes,
             gone: peer.gone.take().map(Arc::new),
             peer,
             hello,
@@ -180,6 +185,11 @@ impl Link {
         &self.wake
     }
 
+    /// Wakes the reader when the state is unlocked.
+    pub fn wake_up(&self) {
+        self.pending_wakes.add(&self.wake);
+    }
+
     /// A pidfd, readable when the process has ended, if the kernel offers one.
     pub fn pidfd(&self) -> Option<&Arc<OwnedFd>> {
         self.gone.as_ref()
@@ -211,7 +221,7 @@ impl Link {
     pub fn send_now(&mut self, packet: &Packet) -> Result<(), Ending> {
         self.enqueue(packet.clone())?;
         if self.leases.reader_sleeps() {
-            self.wake.ring();
+            self.wake_up();
         }
         Ok(())
     }
@@ -227,7 +237,7 @@ impl Link {
         let before = self.outbox.len();
         self.outbox.flush().map_err(unsent)?;
         if self.outbox.len() < before && self.leases.reader_sleeps() {
-            self.wake.ring();
+            self.wake_up();
         }
         Ok(())
     }
@@ -261,7 +271,7 @@ impl Link {
             let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_waiting_messages();
             self.drains_until = waits.then(|| Instant::now() + DRAINING);
         }
-        self.wake.ring();
+        self.wake_up();
     }
 
     /// Returns whether the connection is still needed for waiting messages after the link has

@@ -81,7 +81,7 @@ impl Link {
         };
         *passed = true;
         if self.leases.pass_over(sequence) {
-            self.wake.ring();
+            self.wake_up();
         }
     }
 

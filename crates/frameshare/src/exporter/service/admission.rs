@@ -105,6 +105,7 @@ fn try_to_admit(
                 producer,
                 next,
                 wake,
+                pending_wakes: state.pending_wakes(),
                 liveness,
                 fence,
                 start,

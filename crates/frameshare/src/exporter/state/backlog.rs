@@ -127,7 +127,7 @@ impl State {
         }
         let link = &mut self.links[index];
         if link.publish(&frame.descriptor) {
-            self.sleepers.push(link.wake().clone());
+            link.wake_up();
         }
         // The service thread waits for the reader's next release, or for no further one: whichever
         // thread delivers may have taken the wake-up.

@@ -11,7 +11,7 @@ use crate::{
         observe::{Notice, NoticeHandler},
     },
     service::{EXPORTERS, Handle, before_blocking},
-    sys::{Label, backoff::Backoff},
+    sys::{Label, Quiet, backoff::Backoff},
 };
 use std::{
     mem,
@@ -72,7 +72,7 @@ impl Shared {
                 self.state.lock().unwrap_or_else(|error| error.into_inner())
             }
         };
-        Guard { shared: self, state: Some(state) }
+        Guard { shared: self, state: Some((state, Quiet::begin())) }
     }
 
     /// Returns whether the exporter uses a GPU.
@@ -97,26 +97,26 @@ impl Shared {
 pub struct Guard<'a> {
     shared: &'a Shared,
     /// Taken when this is dropped.
-    state: Option<MutexGuard<'a, State>>,
+    state: Option<(MutexGuard<'a, State>, Quiet)>,
 }
 
 impl Deref for Guard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.state.as_ref().expect("the state is locked until the guard is dropped")
+        &self.state.as_ref().expect("the state is locked until the guard is dropped").0
     }
 }
 
 impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        self.state.as_mut().expect("the state is locked until the guard is dropped")
+        &mut self.state.as_mut().expect("the state is locked until the guard is dropped").0
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        let Some(mut state) = self.state.take() else { return };
+        let Some((mut state, quiet)) = self.state.take() else { return };
         let shared = self.shared;
         let notices = mem::take(&mut state.notices);
         let has_notices = !notices.is_empty();
@@ -127,12 +127,13 @@ impl Drop for Guard<'_> {
         }
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
-        let sleepers = mem::take(&mut state.sleepers);
+        let sleepers = state.sleepers.take();
         let service_needed = links_changed || !state.trash.is_empty();
         let (wanted, watch) = (mem::take(&mut state.wanted_urgency), state.watch);
         state.watch = watch.max(wanted);
         let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
         drop(state);
+        drop(quiet);
         for wake in sleepers {
             wake.ring();
         }

@@ -44,7 +44,7 @@ use super::{
 use crate::{
     fence::Signals,
     memory::{self, select::Selected},
-    sys::{self, Label, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
+    sys::{self, Label, Mapping, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
 };
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
@@ -158,7 +158,7 @@ pub struct State {
     /// Threads of this process that wait for readers.
     waiters: Waiters,
     /// Readers that need a wake-up.
-    sleepers: Vec<Arc<Wake>>,
+    sleepers: PendingWakes,
     /// User data of ended publications, to be dropped with the state unlocked.
     dropped: Vec<Box<dyn Any + Send>>,
     /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
@@ -214,7 +214,7 @@ impl State {
             fences_pending: false,
             downloads: None,
             pinned: Pinned::default(),
-            sleepers: Vec::new(),
+            sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
             dropped: Vec::new(),
             trash: Vec::new(),
@@ -281,9 +281,9 @@ impl State {
         progress
     }
 
-    /// Sends the pending wake-ups.
-    pub fn wake_sleepers(&mut self) {
-        self.sleepers.drain(..).for_each(|wake| wake.ring());
+    /// Wake-ups of readers, sent when the state is unlocked.
+    pub fn pending_wakes(&self) -> PendingWakes {
+        self.sleepers.clone()
     }
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {

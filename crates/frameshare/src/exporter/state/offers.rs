@@ -156,7 +156,7 @@ impl State {
     pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
         for link in &mut self.links {
             if link.publish(descriptor) {
-                self.sleepers.push(link.wake().clone());
+                link.wake_up();
             }
         }
     }
@@ -169,7 +169,7 @@ impl State {
             let waits = link.backlog().first().map(|frame| frame.descriptor.sequence);
             let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.next);
             if link.leases.lose_before(next) {
-                self.sleepers.push(link.wake().clone());
+                link.wake_up();
             }
         }
     }

@@ -9,7 +9,9 @@ use crate::{
     fence::Written,
     observer::Observer,
     reader::{self, Item, Reader},
+    sys::{Timeout, is_ready, wait},
 };
+use rustix::event::{PollFd, PollFlags};
 use std::{
     sync::{
         Mutex,
@@ -232,4 +234,35 @@ fn exporters_may_be_dropped_by_background_work() {
         assert!(Instant::now() < end, "a name is in use");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Control of the rule that readers are woken with the state unlocked, which each wake-up of a
+/// build with debug assertions checks: here it is broken.
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "a wake-up is sent with the state locked")]
+fn wake_up_with_the_state_locked_panics() {
+    let stream = Stream::new();
+    let _reader = stream.reader();
+    let state = stream.exporter.0.shared.lock();
+    let link = state.links().next().expect("the reader was admitted");
+    link.wake().ring();
+}
+
+#[test]
+fn wake_up_follows_the_unlocking_of_the_state() {
+    let stream = Stream::new();
+    let mut reader = stream.reader();
+    // Drains the wake-ups of the first messages.
+    while reader.try_next().unwrap().is_some() {}
+    let is_woken = || {
+        let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).unwrap();
+        is_ready(&fds[0])
+    };
+    let state = stream.exporter.0.shared.lock();
+    state.links().next().expect("the reader was admitted").wake_up();
+    assert!(!is_woken(), "the reader is woken before the state is unlocked");
+    drop(state);
+    assert!(is_woken());
 }
