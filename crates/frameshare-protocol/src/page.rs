@@ -29,10 +29,11 @@ pub mod queue {
     pub const MAGIC: usize = 0;
     /// One more than the newest sequence number published in this queue.
     pub const HEAD: usize = 1;
-    /// Nonzero while the exporter is blocked until a lease ends.
-    pub const WAITING: usize = 2;
+    /// Nonzero while the exporter is blocked until a lease ends; starts a cache line, which
+    /// publications leave alone.
+    pub const WAITING: usize = 8;
     /// Descriptor of the first entry; starts a cache line.
-    pub const ENTRIES: usize = 8;
+    pub const ENTRIES: usize = 16;
 }
 
 /// Word offsets in the header of the claims page.

@@ -345,7 +345,7 @@ fn try_next(connection: &mut Connection) -> Result<Option<Item>, ReadError> {
     connection.drain_wake();
     connection.announce_sleep();
     // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
-    connection.receive()?;
+    connection.receive_arrived()?;
     connection.next()
 }
 

@@ -38,6 +38,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
+    time::Duration,
 };
 
 /// Maximum number of consecutive frames that the exporter revokes at the moment of their claim.
@@ -418,12 +419,22 @@ impl Connection {
         self.sleep.drain();
     }
 
+    /// Receives messages if some have arrived, or the exporter has ended: one system call if not.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_arrived(&mut self) -> Result<(), ReadError> {
+        let now = Timeout::after(Some(Duration::ZERO));
+        let has_messages = self.sleep.wait(None, self.exporter.gone(), now);
+        if has_messages.map_err(ReadError::Io)? { self.receive() } else { Ok(()) }
+    }
+
     /// Sleeps until a wake-up or a message, and receives messages.
     ///
     /// # Errors
     /// As [`Connection::receive`].
     pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
-        let has_messages = self.sleep.wait(interrupt, self.exporter.gone(), timeout);
+        let has_messages = self.sleep.wait(Some(interrupt), self.exporter.gone(), timeout);
         if has_messages.map_err(ReadError::Io)? { self.receive() } else { Ok(()) }
     }
 

@@ -81,7 +81,7 @@ impl Sleep {
     /// The error of poll(2).
     pub fn wait(
         &mut self,
-        interrupt: &Interrupt,
+        interrupt: Option<&Interrupt>,
         gone: Option<&OwnedFd>,
         timeout: Timeout,
     ) -> io::Result<bool> {
@@ -92,10 +92,11 @@ impl Sleep {
         let poll = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let (wake, control) = (self.channel.wake().as_fd(), self.channel.socket().as_fd());
         let gone = gone.map_or(control, |gone| gone.as_fd());
-        let mut fds = [poll(interrupt.as_fd()), poll(wake), poll(control), poll(gone)];
+        let interrupt = interrupt.map_or(control, |interrupt| interrupt.as_fd());
+        let mut fds = [poll(wake), poll(control), poll(gone), poll(interrupt)];
         wait(&mut fds, timeout)?;
-        let has_messages = is_ready(&fds[2]) || is_ready(&fds[3]);
-        if is_ready(&fds[1]) && self.wake == WakeState::Drained {
+        let has_messages = is_ready(&fds[1]) || is_ready(&fds[2]);
+        if is_ready(&fds[0]) && self.wake == WakeState::Drained {
             self.wake = WakeState::Signaled;
         }
         Ok(has_messages || self.is_closed())
