@@ -4,7 +4,7 @@
 
 use crate::{
     ids::{AreaIndex, Sequence, SlotId},
-    limits::{MAX_PLANES, METADATA_AREA},
+    limits::{LARGE_AREA, MAX_PLANES},
 };
 use std::fmt;
 
@@ -33,7 +33,8 @@ pub struct Descriptor {
     pub slot: SlotId,
     /// Metadata area assigned to the frame.
     pub area: AreaIndex,
-    /// Bytes of metadata in that area.
+    /// Bytes of metadata in that area, or in the large area of the same index if they exceed
+    /// [`METADATA_AREA`](crate::limits::METADATA_AREA).
     pub metadata: u32,
     /// Bytes from the start of the slot to the start of the frame.
     pub offset: u64,
@@ -178,7 +179,7 @@ impl Descriptor {
         if descriptor.plane_count as usize > MAX_PLANES {
             return Err(invalid(Field::PlaneCount));
         }
-        if descriptor.metadata as usize > METADATA_AREA {
+        if descriptor.metadata as usize > LARGE_AREA {
             return Err(invalid(Field::MetadataLength));
         }
         if words[20..].iter().any(|word| *word != 0) {
@@ -260,7 +261,7 @@ mod tests {
         for (word, value, field) in [
             (13, 5, Field::PlaneCount),
             (13, 1 << 33, Field::PlaneCount),
-            (3, METADATA_AREA as u64 + 1, Field::MetadataLength),
+            (3, LARGE_AREA as u64 + 1, Field::MetadataLength),
             (23, 1, Field::Reserved),
         ] {
             let mut words = sample().encode();

@@ -55,6 +55,11 @@ impl AreaIndex {
     pub const fn first_word(self) -> usize {
         self.0 as usize * (crate::limits::METADATA_AREA / 8)
     }
+
+    /// Offset of the large area of the same index in the large areas, in 64-bit words.
+    pub const fn first_large_word(self) -> usize {
+        self.0 as usize * (crate::limits::LARGE_AREA / 8)
+    }
 }
 
 impl fmt::Display for AreaIndex {

@@ -38,9 +38,13 @@ pub const MAX_KEPT_UNITS: u32 = 16 * 1024;
 /// Maximum number of file descriptors per message; a [`Welcome`](crate::message::Welcome) has up to
 /// five.
 pub const MAX_FDS: usize = 5;
-/// Size in bytes of a metadata area; longer metadata is sent as a message with the frame's sequence
-/// number.
+/// Size in bytes of a metadata area. Longer metadata is in a large area or, if the publication has
+/// none or exceeds it, in a message with the frame's sequence number.
 pub const METADATA_AREA: usize = 4096;
+/// Size in bytes of a large metadata area.
+pub const LARGE_AREA: usize = 64 * 1024;
+/// Maximum number of large metadata areas: those of the publications with the lowest areas.
+pub const MAX_LARGE_AREAS: u32 = 64;
 /// Maximum number of planes of a frame, as in GStreamer's `GST_VIDEO_MAX_PLANES`.
 pub const MAX_PLANES: usize = 4;
 /// Maximum size of a slot: 1 TiB, larger than any frame and small enough that sizes do not

@@ -111,6 +111,11 @@ pub const fn metadata_size(slots: u32) -> usize {
     slots as usize * limits::METADATA_AREA
 }
 
+/// Returns the size in bytes of `count` large metadata areas.
+pub const fn large_areas_size(count: u32) -> usize {
+    count as usize * limits::LARGE_AREA
+}
+
 /// State of a published frame in one reader's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {

@@ -222,7 +222,7 @@ impl Shared {
                 descriptor.planes = std::array::from_fn(|_| plane());
             }
             8 => descriptor.pts = Some(choices.number()),
-            9 => descriptor.metadata = choices.below(4097) as u32,
+            9 => descriptor.metadata = choices.below(4200) as u32,
             _ => {}
         }
         self.exporter.next = descriptor.sequence.next();
@@ -295,6 +295,12 @@ impl Shared {
                 (message, Some(fd))
             }
             _ if choices.byte() < 200 => (ToReader::EndOfStream { before: self.exporter.next }, None),
+            _ if choices.byte() < 128 => {
+                let size = (1 + choices.below(2)) << 16;
+                let areas = memfd(size as u64).expect("memory");
+                Seals::SizeAndWrites.put_on(&areas).expect("a fresh file can be sealed");
+                (ToReader::LargeAreas { count: choices.byte() as u32 % 4 }, Some(areas))
+            }
             _ => {
                 let text = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
                 (ToReader::Goodbye { reason: Reason::Violation, text }, None)

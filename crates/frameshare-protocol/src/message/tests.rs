@@ -7,8 +7,8 @@ use crate::{
     Ages, CopyCount, Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
     limits::{
-        MAX_COPY_REASONS, MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS, MAX_MESSAGE,
-        MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
+        MAX_COPY_REASONS, MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS,
+        MAX_LARGE_AREAS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
     },
 };
 
@@ -220,6 +220,7 @@ fn message_round_trip_is_lossless() {
         ToReader::Snapshot { request: 0, rights: RIGHTS, payload: Payload::Sealed(100_000) },
         ToReader::Disconnected { reader: 5, outcome: Disconnection::NoSuchReader },
         ToReader::RetireSlot { slot: SlotId { generation: 1, index: u32::MAX } },
+        ToReader::LargeAreas { count: MAX_LARGE_AREAS },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
     }
@@ -292,6 +293,15 @@ fn impossible_kept_units_are_rejected() {
         assert!(!is_fine(count, size), "{count} units in {size} bytes");
     }
     assert_eq!(ToReader::KeptUnits { before: Sequence(9), count: 1, size: record }.fds(), 1..=1);
+}
+
+#[test]
+fn impossible_large_areas_are_rejected() {
+    for count in [0, MAX_LARGE_AREAS + 1, u32::MAX] {
+        let decoded = ToReader::decode(&ToReader::LargeAreas { count }.encode().unwrap());
+        assert_eq!(decoded, Err(DecodeError::Malformed(Malformation::Areas)), "{count}");
+    }
+    assert_eq!(ToReader::LargeAreas { count: 1 }.fds(), 1..=1);
 }
 
 #[test]

@@ -12,7 +12,10 @@ use crate::{
     ids::{Sequence, SlotId},
     kept::RECORD,
     kind::{FenceKind, MemoryKind},
-    limits::{MAX_CREDIT, MAX_KEPT_UNITS, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT},
+    limits::{
+        MAX_CREDIT, MAX_KEPT_UNITS, MAX_LARGE_AREAS, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_SNAPSHOT,
+        MAX_TEXT,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +149,12 @@ pub enum ToReader {
         /// The retired slot.
         slot: SlotId,
     },
+    /// Large areas for metadata that exceeds the areas of the `Welcome`, in one file for all
+    /// readers. Sent at most once, before the first frame that uses one.
+    LargeAreas {
+        /// Number of large areas.
+        count: u32,
+    },
 }
 
 impl ToReader {
@@ -159,7 +168,8 @@ impl ToReader {
             Self::Event { payload: Payload::Sealed(_), .. }
             | Self::Metadata { payload: Payload::Sealed(_), .. }
             | Self::Snapshot { payload: Payload::Sealed(_), .. }
-            | Self::KeptUnits { .. } => 1..=1,
+            | Self::KeptUnits { .. }
+            | Self::LargeAreas { .. } => 1..=1,
             _ => 0..=0,
         }
     }
@@ -221,6 +231,9 @@ impl ToReader {
                 let least = u64::from(*count) * 8 * RECORD as u64;
                 let fits = (least..=MAX_PAYLOAD).contains(size) && size.is_multiple_of(8);
                 check((1..=MAX_KEPT_UNITS).contains(count) && fits, Malformation::KeptUnits)?;
+            }
+            Self::LargeAreas { count } => {
+                check((1..=MAX_LARGE_AREAS).contains(count), Malformation::Areas)?;
             }
             _ => {}
         }

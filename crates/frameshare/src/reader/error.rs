@@ -240,6 +240,9 @@ pub enum ProtocolViolation {
     /// A shared page does not have the agreed size or seals.
     #[error("invalid shared page: {0}")]
     Page(#[source] io::Error),
+    /// Large metadata areas were announced twice.
+    #[error("large metadata areas were announced twice")]
+    RepeatedAreas,
     /// The queue page is of another version.
     #[error("the queue page is of another version")]
     QueueVersion,

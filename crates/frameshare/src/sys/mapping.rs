@@ -103,19 +103,30 @@ impl AsRef<[AtomicU64]> for Words {
 /// Copies bytes into shared words, eight at a time, from word `at` on.
 pub fn store_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     use std::sync::atomic::Ordering::Relaxed;
-    for (word, chunk) in words[at..].iter().zip(bytes.chunks(8)) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (word, chunk) in words[at..].iter().zip(whole) {
+        word.store(u64::from_le_bytes(*chunk), Relaxed);
+    }
+    if !rest.is_empty() {
         let mut value = [0; 8];
-        value[..chunk.len()].copy_from_slice(chunk);
-        word.store(u64::from_le_bytes(value), Relaxed);
+        value[..rest.len()].copy_from_slice(rest);
+        words[at + whole.len()].store(u64::from_le_bytes(value), Relaxed);
     }
 }
 
 /// Copies `len` bytes out of shared words, from word `at` on; fewer where the words end before.
 pub fn load_bytes(words: &[AtomicU64], at: usize, len: usize) -> Vec<u8> {
     use std::sync::atomic::Ordering::Relaxed;
-    let words = words.get(at..).unwrap_or_default().iter().take(len.div_ceil(8));
-    let mut bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-    bytes.truncate(len);
+    let words = words.get(at..).unwrap_or_default();
+    let len = len.min(8 * words.len());
+    let mut bytes = vec![0; len];
+    let (whole, rest) = bytes.as_chunks_mut::<8>();
+    for (to, word) in whole.iter_mut().zip(words) {
+        *to = word.load(Relaxed).to_le_bytes();
+    }
+    if let Some(word) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
+        rest.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..rest.len()]);
+    }
     bytes
 }
 
@@ -141,6 +152,25 @@ pub fn load_into(from: &[AtomicU8], to: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_bytes_are_loaded_whole() {
+        for len in [0, 1, 7, 8, 9, 63, 64] {
+            let words: Vec<AtomicU64> = (0..10).map(|_| AtomicU64::new(u64::MAX)).collect();
+            let bytes: Vec<u8> = (1..=len).collect();
+            store_bytes(&words, 1, &bytes);
+            assert_eq!(load_bytes(&words, 1, bytes.len()), bytes);
+            let after = load_bytes(&words, 1 + bytes.len().div_ceil(8), 8);
+            assert!(after.iter().all(|byte| *byte == 255), "a word behind {len} bytes was written");
+        }
+    }
+
+    #[test]
+    fn load_past_the_end_is_cut_short() {
+        let words = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+        assert_eq!(load_bytes(&words, 1, 100).len(), 8);
+        assert!(load_bytes(&words, 5, 100).is_empty());
+    }
 
     #[test]
     fn unaligned_bytes_are_loaded_whole() {

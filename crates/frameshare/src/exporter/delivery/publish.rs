@@ -13,12 +13,15 @@ use crate::{
         frame::{Frame, InvalidFrame, PublishError, Unit},
         link::Weight,
         slot::Slot,
-        state::{Content, Shared, State},
+        state::{Content, LargeAreas, Shared, State},
     },
     memory::copy_out,
     sys::Timeout,
 };
-use frameshare_protocol::{Descriptor, Sequence, limits::MAX_PLANES};
+use frameshare_protocol::{
+    Descriptor, Sequence,
+    limits::{MAX_PLANES, METADATA_AREA},
+};
 use std::sync::Arc;
 
 /// Returns `None` if readers had no room for the frame before the timeout.
@@ -53,6 +56,7 @@ pub fn publish(
     descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| InvalidFrame::Field(invalid.field))?;
 
+    prepare_large_areas(shared, frame.metadata.len());
     let weight = Weight::of(frame.slot, frame.metadata.len());
     let mut content = kept_content(shared, &frame);
     let mut frame = Some(frame);
@@ -87,6 +91,18 @@ pub fn publish(
             Some(None) => target = Some(download_target::target(shared, descriptor.size)),
             None => return Ok(None),
         }
+    }
+}
+
+/// Makes large areas if metadata of this length needs the first one, with the state unlocked.
+fn prepare_large_areas(shared: &Shared, metadata: usize) {
+    if metadata <= METADATA_AREA {
+        return;
+    }
+    let Some(count) = shared.with(|state| state.wants_large_areas(metadata)) else { return };
+    // Without the memory or a descriptor for it, metadata takes messages.
+    if let Ok(areas) = LargeAreas::new(count, &shared.label) {
+        shared.with(|state| state.add_large_areas(areas));
     }
 }
 

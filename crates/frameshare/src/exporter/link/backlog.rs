@@ -58,10 +58,13 @@ pub struct WaitingFrame {
 impl WaitingFrame {
     pub fn weight(&self) -> Weight {
         let Weight { bytes, files } = self.metadata_weight();
-        Weight { bytes: self.bytes + bytes, files }
+        // Metadata in a large area counts too, although no memory is freed with it.
+        let large =
+            if self.descriptor.metadata as usize > METADATA_AREA { self.descriptor.metadata } else { 0 };
+        Weight { bytes: self.bytes + bytes + u64::from(large), files }
     }
 
-    /// The weight of its oversized metadata.
+    /// The weight of its metadata message.
     fn metadata_weight(&self) -> Weight {
         let weight = |packet: &Packet| Weight { bytes: packet.cost(), files: packet.files() };
         self.oversized.as_ref().map(weight).unwrap_or_default()
@@ -88,7 +91,7 @@ pub struct Backlog {
     frames: usize,
     /// The weight of the frames.
     weight: Weight,
-    /// The part of it that is oversized metadata.
+    /// The part of it that is messages of oversized metadata.
     metadata: Weight,
     messages: usize,
     message_weight: Weight,

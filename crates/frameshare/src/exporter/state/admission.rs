@@ -2,7 +2,7 @@
 
 //! Admission decisions: permission, credit, route, limits.
 
-use super::State;
+use super::{LargeAreas, State};
 use crate::{
     exporter::{
         error::SetupError,
@@ -263,7 +263,8 @@ impl State {
             let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
             let packets = self.introduction(memory, first).map_err(failed)?;
             let link = &mut self.links[joining];
-            packets.iter().try_for_each(|packet| link.send_packet(packet))
+            let large = self.large_areas.as_ref().map(LargeAreas::packet);
+            large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))
         });
         if let Err(ending) = introduced {
             return self.drop_link(joining, &ending);

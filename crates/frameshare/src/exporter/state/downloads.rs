@@ -9,10 +9,10 @@ use crate::{
         link::{Ending, WaitingFrame, Weight},
         slot::Slot,
     },
-    sys::{load_bytes, monotonic_ns, store_bytes},
+    sys::monotonic_ns,
 };
 use frameshare_protocol::{
-    AreaIndex, Descriptor, MemoryKind, Sequence,
+    Descriptor, MemoryKind, Sequence,
     message::{Reason, ToReader},
 };
 
@@ -151,13 +151,15 @@ impl State {
             if let Some(area) = self.open_publication(download.slot.clone(), None) {
                 self.copies.count("download");
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
-                let descriptor = Descriptor { area, published, ..descriptor.clone() };
-                self.copy_metadata(*source, area, descriptor.metadata as usize);
+                let metadata = self.load_metadata(*source, descriptor.metadata);
+                // A large area may have become one that its new publication lacks.
+                let (length, encoded) = self.store_metadata(area, sequence, &metadata);
+                let descriptor = Descriptor { area, published, metadata: length, ..descriptor.clone() };
                 self.offer_all(&Offer {
                     slot: &download.slot,
                     area,
                     sequence,
-                    oversized: oversized.as_ref(),
+                    oversized: oversized.as_ref().or(encoded.as_ref()),
                     is_download: true,
                     is_late: false,
                     unit: Unit::Whole,
@@ -170,13 +172,6 @@ impl State {
                 downloads.recycle(download);
             }
         }
-    }
-
-    /// Copies the metadata of one publication to another. The source area has not been used again:
-    /// the caller has just ended the last lease on it, and nothing has been published since.
-    fn copy_metadata(&self, from: AreaIndex, to: AreaIndex, length: usize) {
-        let metadata = load_bytes(&self.metadata, from.first_word(), length);
-        store_bytes(&self.metadata, to.first_word(), &metadata);
     }
 
     /// Returns the sequence number of the newest download under way.

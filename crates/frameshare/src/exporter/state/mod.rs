@@ -14,6 +14,7 @@ mod downloads;
 mod gop;
 mod guard;
 mod history;
+mod large_areas;
 mod late_gpu;
 mod offers;
 mod other_users;
@@ -31,6 +32,7 @@ mod waiters;
 pub use admission::{Left, Promise, Shares};
 pub use gop::{Content, KeptUnits};
 pub use guard::Shared;
+pub use large_areas::LargeAreas;
 pub use late_gpu::Wanting;
 pub use waiters::Waiter;
 
@@ -128,6 +130,7 @@ pub struct State {
     ended: bool,
     closed: bool,
     metadata: Words,
+    large_areas: Option<LargeAreas>,
     metadata_fd: Arc<OwnedFd>,
     readers_total: u64,
     copies: Copies,
@@ -198,6 +201,7 @@ impl State {
             ended: false,
             closed: false,
             metadata: metadata.into(),
+            large_areas: None,
             metadata_fd: Arc::new(metadata_fd),
             readers_total: 0,
             copies: Copies::default(),

@@ -5,18 +5,13 @@
 use super::{Content, State, download_queue::Downloads};
 use crate::{
     exporter::{
-        config::History,
         frame::{Frame, PublishError, Unit},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
         slot::Slot,
     },
-    sys::{monotonic_ns, store_bytes},
+    sys::monotonic_ns,
 };
-use frameshare_protocol::{
-    AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence,
-    limits::METADATA_AREA,
-    message::{Payload, Reason, ToReader},
-};
+use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence, message::Reason};
 use std::sync::Arc;
 
 /// A publication, as it is offered to readers.
@@ -24,7 +19,7 @@ pub(super) struct Offer<'a> {
     pub slot: &'a Slot,
     pub area: AreaIndex,
     pub sequence: Sequence,
-    /// Metadata that exceeds the area.
+    /// Metadata that exceeds the areas of the publication.
     pub oversized: Option<&'a Packet>,
     /// It is a download: only for readers of those.
     pub is_download: bool,
@@ -67,19 +62,8 @@ impl State {
         };
         descriptor.sequence = sequence;
         descriptor.area = area;
-        let fits = frame.metadata.len() <= METADATA_AREA;
-        if fits {
-            descriptor.metadata = frame.metadata.len() as u32;
-            store_bytes(&self.metadata, area.first_word(), frame.metadata);
-        }
-        // Oversized metadata is encoded once for all readers.
-        let is_wanted = !self.links.is_empty() || self.config.history != History::None;
-        let oversized = (!fits && is_wanted).then(|| {
-            let payload = Payload::Inline(frame.metadata.to_vec());
-            self.packet_of(&ToReader::Metadata { sequence, payload })
-        });
-        let oversized = oversized.flatten();
-
+        let (length, oversized) = self.store_metadata(area, sequence, frame.metadata);
+        descriptor.metadata = length;
         self.offer_all(&Offer {
             slot: frame.slot,
             area,

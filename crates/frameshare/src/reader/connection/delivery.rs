@@ -3,6 +3,7 @@
 //! Delivery: the frames and messages of one connection, in order.
 
 use super::{
+    areas::Areas,
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
@@ -26,7 +27,7 @@ use crate::{
         origin::Origin,
         stats::Stats,
     },
-    sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, Words, load_bytes, monotonic_ns},
+    sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, monotonic_ns},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
@@ -52,8 +53,7 @@ pub(in crate::reader) struct Connection {
     /// The first frame that was not published before the reader joined.
     live: Sequence,
     credit: u32,
-    areas: u32,
-    metadata: Words,
+    areas: Areas,
     gpu: Gpu,
     /// The kind of memory that the exporter announced with the last delivered format.
     memory: MemoryKind,
@@ -106,8 +106,7 @@ impl Connection {
             exporter: RemoteExporter::new(peer),
             live: welcome.live,
             credit: welcome.credit,
-            areas: welcome.areas,
-            metadata,
+            areas: Areas::new(metadata, welcome.areas, config.max_metadata_bytes),
             gpu,
             memory: MemoryKind::Host,
             generations: Generations::new(channel.clone(), is_local, config.host_fallback, config.keep_files),
@@ -268,12 +267,10 @@ impl Connection {
         let lease = Lease::new(self.channel.clone(), entry, sequence, is_fenced);
         let lost_before = self.progress.deliver(sequence);
         let import = self.generations.find(&descriptor)?;
-        if descriptor.area.0 >= self.areas {
-            return Err(ProtocolViolation::UnknownArea { sequence, area: descriptor.area }.into());
-        }
+        let in_area = self.areas.load(&descriptor)?;
         let metadata = match self.oversized.take() {
             Some((of, bytes)) if of == sequence => bytes,
-            _ => load_bytes(&self.metadata, descriptor.area.first_word(), descriptor.metadata as usize),
+            _ => in_area,
         };
         let is_kept = sequence < self.live;
         if !is_kept {
@@ -372,6 +369,7 @@ impl Connection {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
                 self.waiting.push(sequence, Ordered::Metadata(payload));
             }
+            ToReader::LargeAreas { count } => self.areas.add_large(fd.as_ref(), count)?,
             ToReader::KeptUnits { before, count, size } => {
                 let units = self.kept.open(fd, before, count, size)?;
                 self.waiting.push(before, Ordered::Kept(units));

@@ -2,6 +2,7 @@
 
 //! Connection to an exporter: handshake, trust, and the delivery of messages and frames in order.
 
+mod areas;
 mod control;
 mod delivery;
 mod exporter;

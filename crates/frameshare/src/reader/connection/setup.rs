@@ -60,7 +60,8 @@ impl Shared {
     }
 }
 
-fn map(fd: &UntrustedFd, size: usize, is_writable: bool) -> Result<Words, ProtocolViolation> {
+/// Maps a shared page after checking its size and seals.
+pub(super) fn map(fd: &UntrustedFd, size: usize, is_writable: bool) -> Result<Words, ProtocolViolation> {
     let against = if is_writable { SealedAgainst::Resizing } else { SealedAgainst::ResizingAndWriting };
     let open = || -> io::Result<Words> {
         check_memfd(fd, size as u64, against)?;

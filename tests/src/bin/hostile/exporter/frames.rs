@@ -5,7 +5,10 @@
 use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
 use frameshare::{AreaIndex, Descriptor, Sequence, SlotId};
-use frameshare_protocol::limits::METADATA_AREA;
+use frameshare_protocol::{
+    limits::{LARGE_AREA, METADATA_AREA},
+    message::ToReader,
+};
 use frameshare_tests::random::Random;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
@@ -48,6 +51,54 @@ pub fn far_ahead(listener: &Listener) -> Result<RawExporter> {
 pub fn metadata_nowhere(listener: &Listener) -> Result<RawExporter> {
     let (area, metadata) = (u32::MAX, METADATA_AREA as u32);
     publish(listener, Descriptor { area: AreaIndex(area), metadata, size: SLOT, ..Default::default() })
+}
+
+/// A frame with more metadata than an area takes, in area 1.
+fn with_much_metadata() -> Descriptor {
+    let metadata = METADATA_AREA as u32 + 1;
+    let slot = SlotId { generation: 1, index: 0 };
+    Descriptor { slot, area: AreaIndex(1), metadata, size: SLOT, ..Default::default() }
+}
+
+/// Sends large areas: a file of `size` bytes, sealed or not.
+fn send_large_areas(exporter: &mut RawExporter, count: u32, size: usize, seals: Seals) -> Result<()> {
+    let file = memfd(size as u64)?;
+    seals.put_on(&file)?;
+    Ok(exporter.send_message(&ToReader::LargeAreas { count }, Some(file.as_fd()))?)
+}
+
+pub fn metadata_without_large_areas(listener: &Listener) -> Result<RawExporter> {
+    publish(listener, with_much_metadata())
+}
+
+pub fn metadata_behind_large_areas(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    send_large_areas(&mut exporter, 1, LARGE_AREA, Seals::SizeAndWrites)?;
+    exporter.publish_as(with_much_metadata());
+    Ok(exporter)
+}
+
+pub fn large_areas_twice(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    for _ in 0..2 {
+        send_large_areas(&mut exporter, 2, 2 * LARGE_AREA, Seals::SizeAndWrites)?;
+    }
+    exporter.publish_as(with_much_metadata());
+    Ok(exporter)
+}
+
+pub fn large_areas_too_short(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    send_large_areas(&mut exporter, 2, LARGE_AREA, Seals::SizeAndWrites)?;
+    exporter.publish_as(with_much_metadata());
+    Ok(exporter)
+}
+
+pub fn large_areas_unsealed(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    send_large_areas(&mut exporter, 2, 2 * LARGE_AREA, Seals::Size)?;
+    exporter.publish_as(with_much_metadata());
+    Ok(exporter)
 }
 
 /// The frame's content changes all the time.

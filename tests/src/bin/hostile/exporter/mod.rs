@@ -43,7 +43,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 106] = [
+pub const ATTACKS: [(&str, How); 111] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -121,6 +121,11 @@ pub const ATTACKS: [(&str, How); 106] = [
     ("frame-again", (GivesUp, frames::again)),
     ("frame-far-ahead", (GoesOn, frames::far_ahead)),
     ("frame-metadata-nowhere", (GivesUp, frames::metadata_nowhere)),
+    ("frame-metadata-without-large-areas", (GivesUp, frames::metadata_without_large_areas)),
+    ("frame-metadata-behind-large-areas", (GivesUp, frames::metadata_behind_large_areas)),
+    ("large-areas-twice", (GivesUp, frames::large_areas_twice)),
+    ("large-areas-too-short", (GivesUp, frames::large_areas_too_short)),
+    ("large-areas-unsealed", (GivesUp, frames::large_areas_unsealed)),
     ("frame-written-while-read", (GoesOn, frames::written)),
     ("claims-flicker", (GivesUp, pages::flicker)),
     ("claims-scribbled", (GoesOn, pages::claims_scribbled)),
