@@ -15,6 +15,7 @@
 //!    counts as stuck, and is killed.
 
 mod case;
+mod cost_metadata;
 mod decoded;
 mod export;
 mod kernel;
@@ -60,6 +61,9 @@ fn main() {
         }
         (Some("gather"), Some(plan)) => exit(gather(&plan)),
         (Some("--many"), rounds) => many::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5)),
+        (Some("--metadata"), rounds) => {
+            cost_metadata::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
+        }
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
             Ok(())

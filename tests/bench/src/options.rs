@@ -11,6 +11,7 @@ pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
 frameshare-bench --report FILE...      print the tables of earlier runs from their --raw files
 frameshare-bench --slow-readers [N]    slow and paused readers of the engine, N rounds (5)
 frameshare-bench --many [N]            many streams and many readers in one process, N rounds (5)
+frameshare-bench --metadata [N]        frames with metadata, N rounds (5)
 frameshare-bench --observers [N]       a lossless reader beside 1,000 observers a second, N rounds (5)
 
   --quick                  smoke test: one short round of frameshare alone
