@@ -111,7 +111,8 @@ fn watch_ends_quietly_when_its_output_is_closed() {
 #[test]
 fn watch_without_credit_is_refused_and_info_is_not() {
     let run = TestRun::new();
-    let _exporter = export(&run, "--max-slots 6");
+    // Frames begin with the reader: one that is being written when it joins would lessen its credit.
+    let _exporter = export(&run, "--max-slots 6 --readers 1");
     let _reader = read(&run, "--max-held 4");
     let ran = run_tool(&run, "watch s -n 1");
     assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
