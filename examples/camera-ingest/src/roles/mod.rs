@@ -6,6 +6,7 @@ mod attempts;
 pub mod backoff;
 pub mod capture;
 mod changes;
+mod contexts;
 pub mod decode;
 mod input;
 pub mod model;

@@ -2,6 +2,7 @@
 
 //! Pipelines of roles: their end, their errors, their times.
 
+use super::contexts;
 use crate::config::Access;
 use anyhow::{Context as _, Result, anyhow};
 use frameshare::Endpoint;
@@ -31,6 +32,7 @@ impl Pipeline {
     pub fn new() -> Self {
         let pipeline = gst::Pipeline::new();
         pipeline.use_clock(Some(&gst::SystemClock::obtain()));
+        contexts::share(&pipeline);
         Self(pipeline)
     }
 

@@ -2,7 +2,7 @@
 
 //! The decoder of one encoded stream: the one of the highest rank that works here.
 
-use crate::roles::pipeline::make;
+use crate::roles::{contexts, pipeline::make};
 use anyhow::{Context as _, Result, bail};
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,7 +80,7 @@ impl Drop for Decoder {
 }
 
 /// Adds the best decoder that starts, and links it.
-fn plug(
+pub fn plug(
     pipeline: &gst::Pipeline,
     pad: &gst::Pad,
     caps: &gst::CapsRef,
@@ -93,9 +93,12 @@ fn plug(
     fitting.sort_by_key(|factory| std::cmp::Reverse(factory.rank()));
     for factory in fitting {
         let Ok(decoder) = factory.create().build() else { continue };
+        // In the pipeline, it finds the context of its device that others use.
+        pipeline.add(&decoder)?;
         // A decoder of hardware that is not there fails in READY.
-        if decoder.set_state(gst::State::Ready).is_err() {
+        if contexts::open(&decoder).is_err() {
             let _ = decoder.set_state(gst::State::Null);
+            pipeline.remove(&decoder)?;
             continue;
         }
         if decoder
@@ -105,7 +108,6 @@ fn plug(
             // Threads for frames delay the stream by as many frames.
             decoder.set_property("max-threads", 1i32);
         }
-        pipeline.add(&decoder)?;
         decoder.static_pad("src").context("the decoder has no source pad")?.link(target)?;
         pad.link(&decoder.static_pad("sink").context("the decoder has no sink pad")?)?;
         decoder.sync_state_with_parent()?;

@@ -3,6 +3,8 @@
 //! Decoding of cameras while other processes read their frames.
 
 mod decoder;
+#[cfg(test)]
+mod tests;
 
 use super::{
     Context,
@@ -20,7 +22,7 @@ use gst::{PadProbeReturn, PadProbeType, prelude::*};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -75,6 +77,7 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
     wake_for_readers(&pipeline.0, &sink);
     let pad = sink.static_pad("sink").context("framesharesink has no pad")?;
     let frames = count(&pad);
+    let ended = keep_open(&pipeline.0, &pad);
     pipeline.play()?;
     let mut work = Work { pipeline: &pipeline, pad, input, decoder: None, read: Instant::now() };
     let (mut decoded, mut last) = (0, Instant::now());
@@ -83,10 +86,15 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
         let readers = sink.property::<u32>("num-clients");
         let was_on = work.decoder.is_some();
         work.follow(readers)?;
-        match end {
-            Some(End::Failed(error)) => bail!(error),
-            Some(End::EndOfStream) => bail!("the stream {} ended", work.input),
-            None => {}
+        if let Some(End::Failed(error)) = end {
+            bail!(error);
+        }
+        if ended.load(Ordering::Relaxed) {
+            // An error is posted before the end of the stream is sent.
+            match pipeline.wait(Duration::ZERO) {
+                Some(End::Failed(error)) => bail!(error),
+                _ => bail!("the stream {} ended", work.input),
+            }
         }
         let Some(decoder) = &work.decoder else {
             status.set("", Condition::Off, "no reader");
@@ -140,12 +148,34 @@ impl Work<'_> {
 fn wake_for_readers(pipeline: &gst::Pipeline, sink: &gst::Element) {
     let pipeline = pipeline.downgrade();
     sink.connect("reader-added", false, move |_| {
-        if let Some(bus) = pipeline.upgrade().and_then(|pipeline| pipeline.bus()) {
-            // Fails only while the pipeline stops.
-            let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty("reader")));
-        }
+        wake(&pipeline);
         None
     });
+}
+
+/// Ends the wait for messages.
+fn wake(pipeline: &glib::WeakRef<gst::Pipeline>) {
+    if let Some(bus) = pipeline.upgrade().and_then(|pipeline| pipeline.bus()) {
+        // Fails only while the pipeline stops.
+        let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty("wake")));
+    }
+}
+
+/// Keeps the end of the stream from the exporter: a source sends it after the failure of its
+/// decoder, too, and the camera goes on. Returns whether there was one, which ends the wait of the
+/// loop.
+fn keep_open(pipeline: &gst::Pipeline, pad: &gst::Pad) -> Arc<AtomicBool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let (pipeline, found) = (pipeline.downgrade(), ended.clone());
+    pad.add_probe(PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        if info.event().is_none_or(|event| event.type_() != gst::EventType::Eos) {
+            return PadProbeReturn::Ok;
+        }
+        found.store(true, Ordering::Relaxed);
+        wake(&pipeline);
+        PadProbeReturn::Handled
+    });
+    ended
 }
 
 /// Counts the buffers of a pad.
