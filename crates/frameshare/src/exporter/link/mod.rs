@@ -303,7 +303,7 @@ impl Link {
             self.enqueue(Packet::new(&ToReader::RetireSlot { slot: *slot }).map_err(cannot_send)?)?;
         }
         if !known.is_empty() && self.leases.reader_sleeps() {
-            self.wake.ring();
+            self.wake_up();
         }
         Ok(())
     }

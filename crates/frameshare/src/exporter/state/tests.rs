@@ -5,7 +5,7 @@
 
 use crate::{
     Endpoint, Interrupt, Policy,
-    exporter::{Config, Exporter, Frame, Notice, Purpose, SlowReaders},
+    exporter::{Config, Exporter, Frame, Notice, Purpose, Slot, SlowReaders},
     fence::Written,
     observer::Observer,
     reader::{self, Item, Reader},
@@ -91,8 +91,12 @@ impl Stream {
 
     fn publish(&self, keep: Option<Blocker>) {
         let slot = self.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        self.publish_slot(&slot, keep);
+    }
+
+    fn publish_slot(&self, slot: &Slot, keep: Option<Blocker>) {
         let keep = keep.map(|keep| Box::new(keep) as _);
-        let frame = Frame { keep, ..Frame::new(&slot, SIZE, Written::Cpu) };
+        let frame = Frame { keep, ..Frame::new(slot, SIZE, Written::Cpu) };
         self.exporter.publish(frame, &Interrupt::new().unwrap()).unwrap();
     }
 
@@ -265,4 +269,25 @@ fn wake_up_follows_the_unlocking_of_the_state() {
     assert!(!is_woken(), "the reader is woken before the state is unlocked");
     drop(state);
     assert!(is_woken());
+}
+
+#[test]
+fn sleeping_reader_is_asked_for_unused_slots_after_the_unlocking() {
+    let stream = Stream::new();
+    let mut reader = stream.reader();
+    let slots: Vec<_> = (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+    for slot in &slots {
+        stream.publish_slot(slot, None);
+        let frame = reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap();
+        assert!(matches!(frame, Some(Item::Frame(_))), "{frame:?}");
+    }
+    drop(slots);
+    stream.exporter.reclaim();
+    // From now on the reader needs wake-ups.
+    assert!(reader.try_next().unwrap().is_none());
+    stream.exporter.locked(|state| state.trim_unused_since(Some(Instant::now())));
+    assert!(stream.exporter.stats().trimmed_slots > 0);
+    let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+    wait(&mut fds, Timeout::after(Some(PATIENCE))).unwrap();
+    assert!(is_ready(&fds[0]), "the reader is not woken");
 }
