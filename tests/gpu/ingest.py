@@ -32,6 +32,12 @@ RATE = 30
 READERS = 3
 # Cameras in one process, of each role.
 GROUP = 16
+CAPS = "video/x-raw(memory:CUDAMemory)"
+DECODER = "nvh264dec"
+# Seconds without a further reader, after which the missing ones count as failed.
+WITHOUT_PROGRESS = 12
+# Folder of the MPS daemon in /tmp, of this run: another daemon may be left.
+MPS = f"mps-{os.getpid()}"
 VARIABLES = {
     "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/cuda",
     "GST_REGISTRY": "/tmp/registry.bin",
@@ -137,21 +143,19 @@ def cpu_seconds():
 
 def reading(cameras, decode, mps):
     """Start the reading processes: each reads all cameras, or decodes each of them."""
-    caps = "video/x-raw(memory:CUDAMemory)"
-    for_one = (
-        "framesharesrc stream=cam{} connection-timeout=20000000000 ! " + caps + " ! fakesink sync=false"
-    )
+    for_one = f"framesharesrc stream=cam{{}} connection-timeout=20000000000 ! {CAPS} ! fakesink sync=false"
     if decode:
         for_one = (
-            "framesharesrc stream=cam{}.video policy=latest max-queued=14 max-held=16 ! h264parse ! nvh264dec ! "
-            + caps
-            + " ! fakesink sync=false"
+            "framesharesrc stream=cam{}.video policy=latest max-queued=14 max-held=16 "
+            f"! h264parse ! {DECODER} ! {CAPS} ! fakesink sync=false"
         )
     words = " ".join(for_one.format(camera) for camera in range(cameras)).split()
-    variables = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"} if mps else {}
-    return [
-        start(f"reader{number}", "gst-launch-1.0", "-q", *words, **variables) for number in range(READERS)
-    ]
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": f"/tmp/{MPS}"} if mps else {}
+    names = [f"reader{number}" for number in range(READERS)]
+    for name in names:
+        # Only what the readers of this case say.
+        pathlib.Path(f"{RUNTIME}/tmp/ingest/{name}.log").unlink(missing_ok=True)
+    return {name: start(name, "gst-launch-1.0", "-q", *words, **variables) for name in names}
 
 
 def made(before, after, stream):
@@ -164,132 +168,237 @@ def made(before, after, stream):
     return max(last - first, 1)
 
 
-def measure(site, cameras, decode, mps, seconds=6):
-    """One row: rates, losses, ages, CPU, decoder and memory with this many cameras."""
-    names = {f"cam{camera}.video" if decode else f"cam{camera}" for camera in range(cameras)}
-    key = "decoded by each reader" if decode else "decoded once"
-    case = f"{cameras} cameras, {key}" + (", readers under MPS" if mps else "")
+class Metrics:
+    """Values of the readers of some streams."""
 
-    def of(metrics, name):
-        rows = metrics.get(name, [])
+    def __init__(self, values, streams):
+        self.values, self.streams = values, streams
+
+    def of(self, name):
+        """Values by stream and reader."""
+        rows = self.values.get(name, [])
         return {
             (labels["stream"], labels["reader"]): value
             for labels, value in rows
-            if labels["stream"] in names
+            if labels["stream"] in self.streams
         }
 
-    idle = gpu()[2]
+    def running(self):
+        """Number of readers of each stream that get frames."""
+        found = collections.Counter(dict.fromkeys(self.streams, 0))
+        found.update(stream for (stream, _), rate in self.of("reader_rate").items() if rate > 0)
+        return found
+
+
+def await_readers(site, streams, readers):
+    """Wait for all readers, as long as further ones come. Returns what is missing, and the seconds."""
+    begin = last = time.monotonic()
+    most, missing = 0, {}
+    while time.monotonic() < last + WITHOUT_PROGRESS:
+        ended = [name for name, process in readers.items() if process.poll() is not None]
+        try:
+            running = Metrics(site.metrics(), streams).running()
+        except OSError:
+            running = collections.Counter()
+        missing = {stream: READERS - running[stream] for stream in streams if running[stream] < READERS}
+        if not missing or ended:
+            break
+        if (count := running.total()) > most:
+            most, last = count, time.monotonic()
+        time.sleep(0.5)
+    return missing, time.monotonic() - begin
+
+
+def print_missing(missing, readers):
+    """Print which readers are missing, and the output of the reading processes."""
+    if missing:
+        shown = ", ".join(f"{stream} {count}" for stream, count in sorted(missing.items())[:20])
+        print(f"missing readers: {sum(missing.values())} of {len(missing)} streams: {shown}", flush=True)
+    for name, process in readers.items():
+        code = process.poll()
+        state = "runs" if code is None else f"ended with status {code}"
+        print(f"--- {name}, process {process.pid}: {state}", flush=True)
+        print_log(name, 15)
+
+
+def measure(site, cameras, decode, mps, seconds=5):
+    """One row: rates, losses, ages, CPU, decoder and memory with this many cameras."""
+    streams = [f"cam{camera}.video" if decode else f"cam{camera}" for camera in range(cameras)]
+    key = "decoded by each reader" if decode else "decoded once"
+    case = f"{cameras} cameras, {key}" + (", readers under MPS" if mps else "")
     readers = reading(cameras, decode, mps)
-    ready = site.wait(
-        lambda it: sum(rate > 0 for rate in of(it, "reader_rate").values()) >= cameras * READERS, 25
-    )
-    time.sleep(3)
+    missing, waited = await_readers(site, set(streams), readers)
+    time.sleep(2)
     before, busy, begin = site.metrics(), cpu_seconds(), time.monotonic()
     samples = []
     while time.monotonic() < begin + seconds:
         samples.append(gpu())
-        time.sleep(0.7)
+        time.sleep(0.5)
     after, elapsed = site.metrics(), time.monotonic() - begin
     used = cpu_seconds()
     cores = {role: round((used[role] - busy[role]) / elapsed, 2) for role in used if used[role] > busy[role]}
-    ended = max(end(reader) for reader in readers)
+    if missing:
+        print_missing(missing, readers)
+    ended = max(end(reader) for reader in readers.values())
+    first, last = Metrics(before, set(streams)), Metrics(after, set(streams))
 
     def change(name):
-        earlier = of(before, name)
-        return {key: value - earlier.get(key, 0) for key, value in of(after, name).items()}
+        earlier = first.of(name)
+        return {key: value - earlier.get(key, 0) for key, value in last.of(name).items()}
 
     sent, lost = change("reader_sent_total"), change("reader_lost_total")
     taken = {key: sent[key] - lost[key] for key in sent}
     # A file in a loop makes a short pause at its end: what counts is the share of its frames.
     shares = sorted(taken[key] / made(before, after, key[0]) for key in taken)
     rates = sorted(count / elapsed for count in taken.values())
-    ages = sorted(of(after, "reader_age_seconds").values())
+    ages = sorted(last.of("reader_age_seconds").values())
     middle = lambda values: values[len(values) // 2] if values else None
     columns = list(zip(*samples))
     few = sum(lost.values()) <= 0.001 * sum(sent.values())
-    keeps = ready and len(shares) >= cameras * READERS and few and shares[0] > 0.97
+    keeps = not missing and len(shares) >= cameras * READERS and few and shares[0] > 0.97
     row = {
         "suite": "ingest",
         "case": case,
         "result": "pass",
         "cameras": cameras,
         "readers": len(rates),
+        "started s": round(waited, 1),
         "keeps up": keeps,
         "frames/s least": round(rates[0], 1) if rates else 0,
         "frames/s median": round(middle(rates) or 0, 1),
         "least share": round(shares[0], 3) if shares else 0,
+        "late readers": sum(share <= 0.97 for share in shares),
         "lost": int(sum(lost.values())),
         "age ms": round(1e3 * (middle(ages) or 0), 2),
         "age ms max": round(1e3 * (ages[-1] if ages else 0), 2),
         "decoder %": middle(sorted(columns[0])),
         "kernels %": middle(sorted(columns[1])),
         "GPU MiB": middle(sorted(columns[2])),
-        "GPU MiB before": idle,
         "cores": cores,
         "end s": round(ended, 1),
     }
     print(json.dumps(row), flush=True)
     if not keeps:
-        print_logs()
-    return keeps
+        print_log("site", 25)
+    return row
+
+
+def worth_measuring(numbers, row):
+    """Numbers after those that the decoder's use in a row shows to be far below its limit."""
+    limit = row["cameras"] * 100 / max(row["decoder %"], 1)
+    above = [number for number in numbers if number > row["cameras"]]
+    far = [number for number in above if number < 0.7 * limit]
+    return above[len(far) :] or above[-1:]
+
+
+def rise(site, numbers, decode, mps):
+    """Measure rising numbers of cameras until they no longer keep up. Returns the rows by number."""
+    rows = {}
+    while numbers:
+        row = measure(site, numbers[0], decode, mps)
+        if not row["keeps up"] and row["decoder %"] < 80 and row["readers"] >= row["cameras"] * READERS:
+            # Frames were lost, and not for want of a decoder: once more, for a pause of the machine.
+            row = measure(site, numbers[0], decode, mps)
+        rows[numbers[0]] = row
+        if not row["keeps up"]:
+            break
+        numbers = worth_measuring(numbers, row)
+    return rows
+
+
+def most_kept(rows):
+    """The largest number of cameras that kept up."""
+    return max((number for number, row in rows.items() if row["keeps up"]), default=0)
+
+
+def compare(once, each):
+    """The result: how many more cameras, and how much less of everything at the same number."""
+    result = {
+        "suite": "ingest",
+        "case": "capacity",
+        "result": "pass" if most_kept(once) and most_kept(each) else "fail",
+        "decoded once": most_kept(once),
+        "decoded by each reader": most_kept(each),
+    }
+    if most_kept(each):
+        result["ratio"] = round(most_kept(once) / most_kept(each), 2)
+    both = [number for number in once if number in each and once[number]["keeps up"]]
+    if both:
+        number = max(both)
+        work = lambda row: row["cores"].get("decode", 0) + row["cores"].get("readers", 0)
+        parts = {"decoder": lambda row: row["decoder %"], "GPU MiB": lambda row: row["GPU MiB"], "CPU": work}
+        result["cameras compared"] = number
+        for name, part in parts.items():
+            result[f"{name} ratio"] = round(part(each[number]) / max(part(once[number]), 0.01), 2)
+    print(json.dumps(result), flush=True)
+    return result["result"] == "pass"
 
 
 def capacity():
     """Rising numbers of cameras, decoded once and by each reader, until they no longer keep up."""
-    most = [int(word) for word in os.environ.get("INGEST", "").split()] or [16, 48, 64, 96, 144, 176, 208]
+    numbers = [int(word) for word in os.environ.get("INGEST", "").split()] or [16, 48, 64, 96, 144, 176, 208]
     options = f"[defaults]\nrecord = false\nmotion = false\n[groups]\ncapture = {GROUP}\ndecode = {GROUP}\n"
-    site = Site(most[-1], options)
+    site = Site(numbers[-1], options)
     try:
         up = lambda it: sum(
             value > 0
             for labels, value in it.get("stream_published_total", [])
             if ".video" in labels["stream"]
         )
-        if not site.wait(lambda it: up(it) >= most[-1], 40):
-            raise RuntimeError("cameras did not start: see /tmp/ingest/site.log")
-        kept = {}
-        for decode, mps in ((False, False), (True, False), (False, True), (True, True)):
-            if mps and not decode:
-                multi_process_service(True)
-            # Under MPS only the largest numbers: its effect is the question.
-            passed = kept.get(decode, 0)
-            for cameras in [number for number in most if not mps or number >= passed]:
-                if not measure(site, cameras, decode, mps):
-                    break
-                kept[decode] = max(cameras, kept.get(decode, 0))
-            if mps and decode:
-                multi_process_service(False)
-        once, each = kept.get(False, 0), kept.get(True, 0)
-        ratio = round(once / each, 2) if each else None
-        print(
-            json.dumps(
-                {
-                    "suite": "ingest",
-                    "case": "capacity",
-                    "result": "pass" if once else "fail",
-                    "decoded once": once,
-                    "decoded by each reader": each,
-                    "ratio": ratio,
-                }
-            ),
-            flush=True,
-        )
-        return bool(once)
+        if not site.wait(lambda it: up(it) >= numbers[-1], 40):
+            raise RuntimeError("cameras did not start: see site.log")
+        once, each = rise(site, numbers, False, False), rise(site, numbers, True, False)
+        # The same number both ways.
+        same = most_kept(each)
+        if same and same not in once:
+            once[same] = measure(site, same, False, False)
+        passed = compare(once, each)
+        if multi_process_service():
+            # Only the largest number and the next one: the effect of MPS is the question.
+            rise(site, [number for number in numbers if number >= most_kept(once)][:2], False, True)
+            rise(site, [number for number in numbers if number >= most_kept(each)][:2], True, True)
+        return passed
     finally:
+        stop_multi_process_service()
         print(f"the site ended after {end(site.process):.1f} s", flush=True)
 
 
-def multi_process_service(on):
-    """Start or stop NVIDIA's MPS daemon, as an ordinary process with a folder of its own."""
-    folder = f"{RUNTIME}/tmp/mps"
+def mps_variables():
+    """Environment of NVIDIA's MPS daemon, with a folder of this run."""
+    folder = f"{RUNTIME}/tmp/{MPS}"
     os.makedirs(folder, exist_ok=True)
-    variables = os.environ | {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-    if on:
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=variables, check=True)
-    else:
-        subprocess.run(
-            ["nvidia-cuda-mps-control"], input="quit\n", text=True, env=variables, timeout=20, check=False
+    return os.environ | {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+
+
+def multi_process_service():
+    """Start the MPS daemon as an ordinary process. Prints why it does not start, and returns False."""
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(
+            ["nvidia-cuda-mps-control", "-d"], env=mps_variables(), timeout=10, capture_output=True, text=True
         )
+        why = f"status {done.returncode}: {done.stdout}{done.stderr}".strip()
+        if done.returncode == 0:
+            return True
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    row = {"suite": "ingest", "case": "readers under MPS", "result": "skip", "reason": why}
+    print(json.dumps(row | {"s": round(time.monotonic() - begin, 1)}), flush=True)
+    for log in pathlib.Path(f"{RUNTIME}/tmp/{MPS}").glob("*.log"):
+        print(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}", flush=True)
+    return False
+
+
+def stop_multi_process_service():
+    """Stop the MPS daemon, if it runs."""
+    if not os.path.exists(f"{RUNTIME}/tmp/{MPS}/control"):
+        return
+    try:
+        subprocess.run(
+            ["nvidia-cuda-mps-control"], input="quit\n", text=True, env=mps_variables(), timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"the MPS daemon does not stop: {error}", flush=True)
 
 
 def usage(pid):
@@ -324,9 +433,8 @@ def soak(seconds):
     try:
         site.wait(lambda it: sum(value > 0 for _, value in it.get("reader_rate", [])) >= 2 * cameras, 40)
         # A reader on the GPU that lives through all restarts.
-        caps = "video/x-raw(memory:CUDAMemory)"
         words = " ".join(
-            f"framesharesrc stream=cam{camera} on-disconnect=wait connection-timeout=-1 ! {caps} ! fakesink sync=false"
+            f"framesharesrc stream=cam{camera} on-disconnect=wait connection-timeout=-1 ! {CAPS} ! fakesink sync=false"
             for camera in range(cameras)
         )
         reader = start("soak-reader", "gst-launch-1.0", "-q", *words.split())
@@ -399,12 +507,17 @@ def soak(seconds):
     return passed
 
 
+def print_log(name, lines):
+    """Print the end of a log."""
+    log = pathlib.Path(f"{RUNTIME}/tmp/ingest/{name}.log")
+    text = log.read_text(errors="replace").splitlines() if log.exists() else []
+    print(f"--- {name}.log, {len(text)} lines", *text[-lines:], sep="\n", flush=True)
+
+
 def print_logs():
     """Print the ends of all logs."""
     for log in sorted(pathlib.Path(RUNTIME, "tmp/ingest").glob("*.log")):
-        print(
-            f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:]), flush=True
-        )
+        print_log(log.stem, 40)
 
 
 def main():
