@@ -46,6 +46,7 @@ def compose(*files: Path) -> list[Container]:
             continue
         assert service["command"][0] == name, f"{name} runs {service['command']}"
         assert service["cap_drop"] == ["ALL"] and service["read_only"], name
+        assert ("secrets" in service) == (name == "capture"), f"passwords are for capture alone, and {name}"
         user, group = service["user"].split(":")
         assert user == group
         found.append(
@@ -75,11 +76,13 @@ def kubernetes(*files: Path) -> list[Container]:
                 assert container["args"][0] == role in ROLES, f"{role} runs {container['args']}"
                 rights = container["securityContext"]
                 assert rights["readOnlyRootFilesystem"] and rights["capabilities"] == {"drop": ["ALL"]}, role
+                mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+                assert ("passwords" in mounts) == (role == "capture"), f"passwords are for capture, and {role}"
                 found.append(
                     Container(
                         role=role,
                         user=pod["securityContext"]["runAsUser"],
-                        mounts={mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]},
+                        mounts=mounts,
                         pid=name if pod.get("shareProcessNamespace") else f"{name}/{role}",
                         ipc=name,
                         network=name,

@@ -18,7 +18,7 @@ mod supervisor;
 mod wall;
 
 use clap::{Args, Parser, Subcommand};
-use config::Config;
+use config::{Config, Passwords};
 use roles::Role;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
@@ -123,25 +123,27 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Model(part) => (Role::Model, part),
         Command::Wall(part) => (Role::Wall, part),
     };
-    let config = Config::load_in(&part.config, part.folder.as_deref())?;
+    let config = Config::load(&part.config, part.folder.as_deref(), role.passwords())?;
     let cameras = config.select(&part.cameras)?;
     run::run_role(role, &config, &cameras)
 }
 
 /// Prints the plan of a configuration.
 fn check(file: &Path) -> anyhow::Result<()> {
-    let config = Config::load(file)?;
+    let config = Config::load(file, None, Passwords::Read)?;
     print!("{}", plan::Overview(&config));
     Ok(())
 }
 
 fn run_process(OneProcess { config, name }: &OneProcess) -> anyhow::Result<()> {
-    let config = Config::load(config)?;
-    let processes = plan::processes(&config);
+    let load = |passwords| Config::load(config, None, passwords);
+    // Names of processes depend on no password.
+    let processes = plan::processes(&load(Passwords::Skip)?);
     let Some(process) = processes.iter().find(|process| process.name == *name) else {
         let known: Vec<_> = processes.iter().map(|process| process.name.as_str()).collect();
         anyhow::bail!("no process '{name}' in the plan, which has {}", known.join(", "));
     };
+    let config = load(process.role.passwords())?;
     let cameras = config.select(&process.cameras)?;
     run::run_role(process.role, &config, &cameras)
 }

@@ -211,6 +211,46 @@ fn login_is_sent_to_the_camera_and_shown_nowhere() {
     }
 }
 
+#[test]
+fn only_capture_reads_passwords() {
+    let place = Place::new();
+    let server = Server::start(0, "--login admin:hunter2 --frames 20 cam/main=64x64@10");
+    let (url, password) = (server.url("cam/main"), place.path("cam0.password"));
+    place.configure(&format!(
+        "[cameras.cam0]\nmain = '{url}'\nuser = 'admin'\npassword-file = 'cam0.password'\n\
+         [recording]\nfolder = 'recordings'\n[wall]\nlisten = '127.0.0.1:0'\n"
+    ));
+    let output = place.command("capture cam0").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cam0.password"), "{error}");
+    fs::write(&password, "hunter2").unwrap();
+    let capture = place.start("capture cam0");
+    capture.expect("cam0: running: H.264 64x64");
+    // As if it were readable by the user of capture alone.
+    fs::remove_file(&password).unwrap();
+    let (wall, decode) = (place.start("wall"), place.start("process decode-cam0"));
+    wall.expect("http://");
+    decode.expect("cam0: off: no reader");
+    let (record, motion) = (place.start("record cam0"), place.start("process motion-1"));
+    record.expect("cam0: running");
+    motion.expect("cam0: running");
+    decode.expect("cam0: running: ");
+}
+
+#[test]
+fn reader_is_named_after_its_role_and_camera() {
+    let place = Place::new();
+    let server = Server::start(0, "--frames 20 cam/main=64x64@10");
+    place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
+    let (_capture, _decode) = (place.start("capture cam0"), place.start("decode cam0"));
+    let _motion = place.start("motion cam0");
+    let is_named = |name: &'static str| {
+        move |snapshot: &Snapshot| snapshot.readers.iter().any(|reader| reader.name == name)
+    };
+    observe(&place.stream("cam0.video"), "decoder", is_named("camera-ingest decode/cam0"));
+    observe(&place.stream("cam0"), "motion detection", is_named("camera-ingest motion cam0"));
+}
+
 /// Makes a file with one second of video.
 fn make_clip(path: &Path) {
     gst::init().unwrap();

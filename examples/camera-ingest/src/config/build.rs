@@ -3,7 +3,8 @@
 //! The configuration from its file form: defaults, and checks of values.
 
 use super::{
-    Access, Camera, Config, Decode, Groups, Model, Policies, Recording, Secret, Source, Wall, Zone,
+    Access, Camera, Config, Decode, Groups, Model, Passwords, Policies, Recording, Secret, Source, Wall,
+    Zone,
     file::{CameraTable, DecodeFile, File, Readers, Reading, ZoneFile},
     parse::{Document, Problem},
     source::{self, Login},
@@ -24,7 +25,15 @@ pub struct Builder<'a> {
     pub document: &'a Document<'a>,
     /// Folder of the configuration, to which paths are relative.
     pub folder: &'a Path,
+    pub passwords: Passwords,
     pub problems: Vec<Problem>,
+}
+
+/// Where a password is.
+enum Stored<'a> {
+    File(&'a Path),
+    Variable(&'a str),
+    Credential(&'a str),
 }
 
 impl Builder<'_> {
@@ -189,25 +198,36 @@ impl Builder<'_> {
 
     fn login(&mut self, camera: &str, table: &CameraTable) -> Login {
         let ways = [
-            ("password-file", table.password_file.clone().map(|file| self.read(&self.folder.join(file)))),
-            ("password-env", table.password_env.as_ref().map(|name| variable(name))),
-            ("password-credential", table.password_credential.as_ref().map(|name| self.credential(name))),
+            ("password-file", table.password_file.as_deref().map(Stored::File)),
+            ("password-env", table.password_env.as_deref().map(Stored::Variable)),
+            ("password-credential", table.password_credential.as_deref().map(Stored::Credential)),
         ];
+        let mut given = ways.into_iter().filter_map(|(key, stored)| Some((key, stored?)));
+        let Some((key, stored)) = given.next() else {
+            return Login { user: table.user.clone(), password: None };
+        };
+        for (other, _) in given {
+            self.add(&["cameras", camera, other], "there is another password: remove one");
+        }
+        if table.user.is_none() {
+            self.add(&["cameras", camera], "a password without a user: add user = \"...\"");
+        }
         let mut password = None;
-        let given = ways.into_iter().filter_map(|(key, result)| Some((key, result?)));
-        for (number, (key, result)) in given.enumerate() {
-            match result {
-                _ if number > 0 => {
-                    self.add(&["cameras", camera, key], "there is another password: remove one")
-                }
+        if self.passwords == Passwords::Read {
+            match self.password(&stored) {
                 Ok(text) => password = Some(Secret(text)),
                 Err(error) => self.add(&["cameras", camera, key], error),
             }
         }
-        if password.is_some() && table.user.is_none() {
-            self.add(&["cameras", camera], "a password without a user: add user = \"...\"");
-        }
         Login { user: table.user.clone(), password }
+    }
+
+    fn password(&self, stored: &Stored<'_>) -> Result<String, String> {
+        match stored {
+            Stored::File(file) => self.read(&self.folder.join(file)),
+            Stored::Variable(name) => variable(name),
+            Stored::Credential(name) => self.credential(name),
+        }
     }
 
     fn credential(&self, name: &str) -> Result<String, String> {

@@ -103,6 +103,14 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Whether files, variables and credentials with passwords are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passwords {
+    Read,
+    /// They may be unreadable: the process connects to no camera.
+    Skip,
+}
+
 /// Which encoded stream of a camera is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decode {
@@ -192,33 +200,24 @@ impl Camera {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a file. Its paths are relative to `folder`, or to the file's own folder.
     ///
     /// # Errors
     ///
     /// All errors in the file, one a line.
-    pub fn load(file: &Path) -> Result<Self> {
-        Self::load_in(file, None)
-    }
-
-    /// Reads a file whose paths are relative to a folder, if not to its own.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Config::load`].
-    pub fn load_in(file: &Path, folder: Option<&Path>) -> Result<Self> {
+    pub fn load(file: &Path, folder: Option<&Path>, passwords: Passwords) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let folder = folder.or(file.parent()).unwrap_or(Path::new("."));
-        Self::parse(&text, folder).map_err(|problems| {
+        Self::parse(&text, folder, passwords).map_err(|problems| {
             let lines = problems.iter().map(|problem| format!("{}:{problem}", file.display()));
             anyhow::anyhow!("errors in the configuration:\n{}", lines.collect::<Vec<_>>().join("\n"))
         })
     }
 
     /// Parses a text; paths are relative to a folder.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+    pub fn parse(text: &str, folder: &Path, passwords: Passwords) -> Result<Self, Vec<Problem>> {
         let (document, file, problems) = parse::Document::parse(text);
-        let mut builder = build::Builder { document: &document, folder, problems };
+        let mut builder = build::Builder { document: &document, folder, passwords, problems };
         let config = builder.build(file);
         let mut problems = builder.problems;
         problems.sort();

@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Config, Vec<String>> {
 }
 
 fn parse_in(text: &str, folder: &Path) -> Result<Config, Vec<String>> {
-    Config::parse(text, folder)
+    Config::parse(text, folder, Passwords::Read)
         .map_err(|problems| problems.iter().map(|problem| problem.to_string()).collect())
 }
 
@@ -152,6 +152,23 @@ fn missing_passwords_are_errors() {
     assert!(parse(text).unwrap_err()[0].contains("without a user"));
     let both = "[cameras.cam0]\nmain = 'rtsp://a:b@host/1'\nuser = 'admin'\n";
     assert!(parse(both).unwrap_err()[0].contains("in the URL"));
+}
+
+#[test]
+fn skipped_passwords_are_not_read_but_checked() {
+    let parse = |text: &str| Config::parse(text, Path::new("/none"), Passwords::Skip);
+    for key in ["password-file", "password-env", "password-credential"] {
+        let text = format!("[cameras.cam0]\nmain = 'rtsp://host/1'\nuser = 'admin'\n{key} = 'absent'\n");
+        let config = parse(&text).unwrap();
+        let Source::Rtsp { user, password, .. } = &config.cameras[0].main else { panic!("{config:?}") };
+        assert_eq!(user.as_deref(), Some("admin"), "{key}");
+        assert!(password.is_none(), "{key}");
+    }
+    let two = "[cameras.cam0]\nmain = 'rtsp://host/1'\npassword-file = 'a'\npassword-env = 'A'\n";
+    let problems = parse(two).unwrap_err();
+    let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert!(problems.join("\n").contains("another password"), "{problems:?}");
+    assert!(problems.join("\n").contains("without a user"), "{problems:?}");
 }
 
 #[test]

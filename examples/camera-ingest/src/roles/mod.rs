@@ -16,7 +16,7 @@ pub mod record;
 mod status;
 
 use crate::{
-    config::{Camera, Config},
+    config::{Camera, Config, Passwords},
     report::Reporter,
 };
 use rustix::{
@@ -52,6 +52,11 @@ impl Role {
             Self::Model => "model",
             Self::Wall => "wall",
         }
+    }
+
+    /// Returns whether the role reads passwords of cameras: only the one that connects to them.
+    pub fn passwords(self) -> Passwords {
+        if self == Self::Capture { Passwords::Read } else { Passwords::Skip }
     }
 }
 

@@ -10,7 +10,7 @@ pub mod plan;
 mod site;
 
 use crate::{
-    config::Config,
+    config::{Config, Passwords},
     report::Line,
     state::{CONTROL, Command},
 };
@@ -122,7 +122,7 @@ fn handle(event: Event, file: &Path, folders: &Folders, site: &mut Site) -> bool
 
 fn read(file: &Path) -> Result<(String, Config)> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok((text, Config::load(file)?))
+    Ok((text, Config::load(file, None, Passwords::Read)?))
 }
 
 /// Applies a changed configuration; one with errors changes nothing.

@@ -19,9 +19,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes a stream into a pad. The decoder is chosen when the stream's caps are known.
-    pub fn start(pipeline: &gst::Pipeline, stream: &str, target: &gst::Pad) -> Result<Self> {
+    /// Decodes a stream into a pad. The decoder is chosen when the stream's caps are known; `name`
+    /// is that of the source.
+    pub fn start(pipeline: &gst::Pipeline, stream: &str, name: &str, target: &gst::Pad) -> Result<Self> {
         let source = make("framesharesrc")?;
+        source.set_property("name", name);
         source.set_property("stream", stream);
         source.set_property_from_str("policy", "latest");
         source.set_property("max-held", MAX_QUEUED + 2);

@@ -72,6 +72,8 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
         _ => camera.encoded(),
     };
     let pipeline = Pipeline::new();
+    // A reader's name is its program, pipeline and element: "camera-ingest decode/cam0".
+    pipeline.0.set_property("name", "decode");
     let sink = exporting_sink(&camera.frames(), &context.config.access)?;
     pipeline.0.add(&sink)?;
     wake_for_readers(&pipeline.0, &sink);
@@ -79,7 +81,8 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
     let frames = count(&pad);
     let ended = keep_open(&pipeline.0, &pad);
     pipeline.play()?;
-    let mut work = Work { pipeline: &pipeline, pad, input, decoder: None, read: Instant::now() };
+    let mut work =
+        Work { pipeline: &pipeline, pad, input, camera: &camera.name, decoder: None, read: Instant::now() };
     let (mut decoded, mut last) = (0, Instant::now());
     while !context.stop.is_set() {
         let end = pipeline.wait(TICK);
@@ -122,6 +125,8 @@ struct Work<'a> {
     pipeline: &'a Pipeline,
     pad: gst::Pad,
     input: String,
+    /// Name of the camera.
+    camera: &'a str,
     decoder: Option<Decoder>,
     /// When there was a reader last.
     read: Instant,
@@ -135,7 +140,7 @@ impl Work<'_> {
         }
         match &self.decoder {
             None if readers > 0 => {
-                self.decoder = Some(Decoder::start(&self.pipeline.0, &self.input, &self.pad)?);
+                self.decoder = Some(Decoder::start(&self.pipeline.0, &self.input, self.camera, &self.pad)?);
             }
             Some(_) if self.read.elapsed() > LINGER => self.decoder = None,
             _ => {}

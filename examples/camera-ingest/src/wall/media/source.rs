@@ -116,7 +116,8 @@ fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand
     let bin = gst::parse::launch(description).with_context(|| format!("pipeline '{description}'"))?;
     let pipeline = bin.downcast::<gst::Pipeline>().map_err(|_| anyhow!("'{description}' is no pipeline"))?;
     let Pipeline(pipeline) = &Pipeline(pipeline);
-    pipeline.set_property("name", name);
+    // Readers are named after it.
+    pipeline.set_property("name", format!("wall {name}"));
     let sink = pipeline.by_name("sink").context("the pipeline has no sink")?;
     let sink = sink.downcast::<gst_app::AppSink>().map_err(|_| anyhow!("the sink is no appsink"))?;
     let receiver = Arc::clone(client);
