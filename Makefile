@@ -150,6 +150,10 @@ test-python: ## test the Python package in a clean environment
 	@tools/setup.sh build python
 	@tests/python.sh test
 
+.PHONY: test-guests
+test-guests: ## run what depends on the kernel in virtual machines with kernels from 5.10 on (KERNELS=; needs root)
+	@tests/guests/all.sh $(KERNELS)
+
 .PHONY: test-pythons
 test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's
 	@tools/setup.sh build python

@@ -5,6 +5,7 @@
 #   tools/debroot.sh why-not                 says why this machine cannot make or enter one, or nothing
 #   tools/debroot.sh make RELEASE            makes the bare system where it is missing
 #   tools/debroot.sh make-build RELEASE      makes the one with the tools that build packages
+#   tools/debroot.sh ubuntu-keys             prints the file with the keys of Ubuntu's archive, fetched where it is missing
 #   tools/debroot.sh run ROOT [--bind FROM:TO]... -- COMMAND...
 #                                            runs COMMAND in RELEASE or RELEASE-build, and discards what it changes
 #
@@ -132,12 +133,13 @@ command=${1:-}
 case $command in
   why-not) why_not ;;
   with_tools) with_tools "$@" ;; # by `namespaced`
-  make | make-build | run)
+  make | make-build | ubuntu-keys | run)
     reason=$(why_not)
     [ -z "$reason" ] || { echo "debroot: $reason" >&2 && exit 1; }
     case $command in
       make) make_root "$1" ;;
       make-build) make_root "$1-build" ;;
+      ubuntu-keys) ubuntu_keys >&2 && echo "$roots/ubuntu.gpg" ;;
       run) make_root "$1" && enter "$@" ;;
     esac
     ;;

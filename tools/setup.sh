@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs docs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs guests docs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -76,9 +76,17 @@ missing() { # GROUP...
         need typelib Gst-1.0 gir1.2-gstreamer-1.0 "lists the elements' properties"
         need syspy gi.overrides._gi_gst python3-gst-1.0 "lists the elements' properties"
         ;;
+      guests)
+        need cmd qemu-system-x86_64 qemu-system-x86 "runs guests with other kernels"
+        need cmd busybox busybox-static "starts them"
+        need cmd cpio cpio "packs what they start from"
+        need cmd depmod kmod "loads their modules"
+        need cmd debootstrap debootstrap "gets the keys of Ubuntu's archive"
+        need cmd zstd zstd "unpacks Ubuntu's modules"
+        ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs docs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs guests docs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }
