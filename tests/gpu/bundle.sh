@@ -9,7 +9,7 @@
 #   .gpu/python/               the Python package, as one module for every Python from 3.11 on
 #   .gpu/commit                the commit that they were built from; "+ changes" if files differ from it
 #
-# All binaries are optimized and stripped. The bundle stays below 54 MB, since it may have to be uploaded for each call.
+# All binaries are optimized and stripped. The bundle stays below 58 MB, since it may have to be uploaded for each call.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$repo"
