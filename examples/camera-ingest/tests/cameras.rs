@@ -252,25 +252,29 @@ fn reader_is_named_after_its_role_and_camera() {
 }
 
 /// Makes a file with one second of video.
-fn make_clip(path: &Path) {
+fn make_clip(path: &Path, encoder: &str) {
+    play(&format!(
+        "videotestsrc num-buffers=10 ! video/x-raw,width=64,height=64,framerate=10/1 ! {encoder} \
+         ! matroskamux ! filesink location={}",
+        path.display()
+    ));
+}
+
+/// Plays a pipeline to its end.
+fn play(description: &str) {
     gst::init().unwrap();
-    let pipeline = gst::parse::launch(
-        "videotestsrc num-buffers=10 ! video/x-raw,width=64,height=64,framerate=10/1 ! x264enc ! h264parse \
-         ! matroskamux ! filesink name=file",
-    );
-    let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
-    pipeline.by_name("file").unwrap().set_property("location", path);
+    let pipeline = gst::parse::launch(description).unwrap().downcast::<gst::Pipeline>().unwrap();
     pipeline.set_state(gst::State::Playing).unwrap();
     let end = [gst::MessageType::Eos, gst::MessageType::Error];
     let message = pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::from_seconds(60), &end).unwrap();
     pipeline.set_state(gst::State::Null).unwrap();
-    assert_eq!(message.type_(), gst::MessageType::Eos, "{message:?}");
+    assert_eq!(message.type_(), gst::MessageType::Eos, "{description}: {message:?}");
 }
 
 #[test]
 fn file_is_played_in_a_loop_as_one_stream() {
     let place = Place::new();
-    make_clip(&place.path("clip.mkv"));
+    make_clip(&place.path("clip.mkv"), "x264enc ! h264parse");
     place.configure("[cameras]\ncam0 = 'clip.mkv'\n");
     let mut capture = place.start("capture cam0");
     let mut units = reader(&place.stream("cam0.video"));
@@ -281,6 +285,41 @@ fn file_is_played_in_a_loop_as_one_stream() {
         assert!(last.0 == 0 || now.0 == last.0 && now.1 >= last.1, "{now:?} after {last:?}");
         last = now;
     }
+    capture.stop();
+}
+
+#[test]
+fn h265_is_shared_decoded_and_recorded() {
+    gst::init().unwrap();
+    let missing =
+        ["x265enc", "avdec_h265"].into_iter().find(|name| gst::ElementFactory::find(name).is_none());
+    if let Some(missing) = missing {
+        eprintln!("SKIP cameras/h265_is_shared_decoded_and_recorded: element {missing} is missing");
+        return;
+    }
+    let place = Place::new();
+    make_clip(&place.path("clip.mkv"), "x265enc key-int-max=5 ! h265parse");
+    place.configure(
+        "[cameras]\ncam0 = 'clip.mkv'\n[defaults]\nmotion = false\n\
+         [recording]\nfolder = 'recordings'\nsegment = '1s'\n",
+    );
+    let (mut capture, decode) = (place.start("capture cam0"), place.start("decode cam0"));
+    let mut record = place.start("record cam0");
+    capture.expect("cam0: running: H.265 64x64");
+    read(&mut reader(&place.stream("cam0")), 5);
+    decode.expect("dec_h265");
+    let segments = || {
+        let entries = fs::read_dir(place.path("recordings/cam0")).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "mkv")).collect::<Vec<_>>()
+    };
+    let segment = wait("segment", || segments().pop());
+    // As the camera made it: the elements refuse other media.
+    play(&format!(
+        "filesrc location={} ! matroskademux ! h265parse ! avdec_h265 ! fakesink",
+        segment.display()
+    ));
+    record.stop();
     capture.stop();
 }
 
