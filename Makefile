@@ -105,7 +105,7 @@ audit: ## check licenses, sources and dependencies between crates
 
 # BENCH='--rounds 1 --sizes 320x240' and the like: `target/release/frameshare-bench --help` lists them.
 .PHONY: bench
-bench: ## measure against GStreamer's own elements, some 20 minutes (BENCH=options)
+bench: ## measure against GStreamer's own elements and PipeWire, some 25 minutes (BENCH=options)
 	@tools/setup.sh build play
 	@tests/bench/run.sh $(BENCH)
 

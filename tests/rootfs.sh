@@ -8,7 +8,8 @@
 #   tests/rootfs.sh run COMMAND...       runs COMMAND in it; the checkout lies there under the same path as here
 #   tests/rootfs.sh tests FOLDER...      runs in it the test binaries, built here, of the packages in these folders
 #
-# ROOTFS (default /var/tmp/frameshare-trixie) says where it lies, about 1.3 GB. Needs root and a Debian machine, whose
+# ROOTFS (default /var/tmp/frameshare-trixie) says where it lies, about 1.3 GB. ALSO names further packages to install in
+# it. Needs root and a Debian machine, whose
 # own mirror serves the packages.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,6 +20,8 @@ packages=(
   gstreamer1.0-libav gstreamer1.0-rtsp gstreamer1.0-plugins-base-apps python3-gi gir1.2-gstreamer-1.0
   python3-anyio python3-numpy python3-pytest python3-uvloop
 )
+read -ra also <<<"${ALSO:-}"
+packages+=("${also[@]}")
 
 os() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" /etc/os-release; } # KEY
 
@@ -42,10 +45,18 @@ make_rootfs() {
   flock 9 # two checkouts may want it at once
   if [ ! -e "$rootfs/.ready" ]; then
     install_rootfs
-  elif [ "$(cat "$rootfs/.ready")" != "${packages[*]}" ]; then
+  elif lacks_packages; then
     install_packages >"$rootfs.log" 2>&1 9>&- || { tail -n 30 "$rootfs.log" >&2 && exit 1; }
   fi
   exec 9>&- # what is run in it shall not keep the lock
+}
+
+lacks_packages() { # those of another checkout may be there, too
+  local package
+  for package in "${packages[@]}"; do
+    tr " " "\n" <"$rootfs/.ready" | grep -qxF -- "$package" || return 0
+  done
+  return 1
 }
 
 install_rootfs() {
@@ -64,7 +75,7 @@ install_rootfs() {
 install_packages() {
   chroot "$rootfs" apt-get update -q &&
     chroot "$rootfs" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" &&
-    echo "${packages[*]}" >"$rootfs/.ready"
+    printf '%s\n' "${packages[@]}" >>"$rootfs/.ready"
 }
 
 # The mounts live in a namespace of their own, so that however the command ends nothing stays mounted. Paths are the

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs guests docs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs guests docs bench audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -85,8 +85,13 @@ missing() { # GROUP...
         need cmd zstd zstd "unpacks Ubuntu's modules"
         ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
+      bench)
+        need cmd pipewire pipewire "a rival of the bench"
+        need cmd pw-link pipewire-bin "links its nodes"
+        need elem pipewiresink gstreamer1.0-pipewire "its elements"
+        ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs guests docs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs guests docs bench audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }

@@ -18,6 +18,7 @@ fi
 bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 
 if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then
+  tools/setup.sh bench || echo "bench: without PipeWire, which cannot be installed" >&2
   exec "${bench[@]}" "$@"
 fi
 why_not=$(tests/rootfs.sh why-not)
@@ -25,4 +26,4 @@ if [ -n "$why_not" ]; then
   echo "bench: this machine's GStreamer is older than 1.24, so there is no unixfd to compare with, and $why_not" >&2
   exec "${bench[@]}" "$@"
 fi
-exec tests/rootfs.sh run "${bench[@]}" --gstreamer-of "Debian trixie's, in a root file system of its own" "$@"
+ALSO="pipewire pipewire-bin gstreamer1.0-pipewire" exec tests/rootfs.sh run "${bench[@]}" --gstreamer-of "Debian trixie's, in a root file system of its own" "$@"

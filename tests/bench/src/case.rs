@@ -22,6 +22,8 @@ pub enum Transport {
     Unixfd,
     /// `shmsink` and `shmsrc`.
     Shm,
+    /// `pipewiresink mode=provide` and `pipewiresrc`, linked by `pw-link`.
+    Pipewire,
     /// Decoded frames through `framesharesink` and `framesharesrc policy=lossless`, with default
     /// settings.
     Gpu,
@@ -48,6 +50,7 @@ impl Transport {
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
+            Self::Pipewire => "pipewire",
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
             Self::GpuWritten => "frameshare, gpu-wait=false",
@@ -78,11 +81,17 @@ impl Transport {
         self != Self::Decoder
     }
 
+    /// Whether it appears as a file at the path of its socket.
+    pub fn has_socket(self) -> bool {
+        !matches!(self, Self::Decoder | Self::Pipewire)
+    }
+
     /// An element that it needs from GStreamer's own plugins.
     pub fn element(self) -> Option<&'static str> {
         match self {
             Self::Unixfd => Some("unixfdsink"),
             Self::Shm => Some("shmsink"),
+            Self::Pipewire => Some("pipewiresink"),
             Self::Cudaipc => Some("cudaipcsink"),
             Self::Decoder => Some("nvh264dec"),
             _ => None,
@@ -100,6 +109,7 @@ impl FromStr for Transport {
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
+            "pipewire" => Self::Pipewire,
             "gpu" => Self::Gpu,
             "gpu-pool" => Self::GpuPool,
             "gpu-polling" => Self::GpuPolling,
@@ -107,8 +117,8 @@ impl FromStr for Transport {
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
-                "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, gpu, \
-                 gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
+                "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, \
+                 pipewire, gpu, gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
             ),
         })
     }

@@ -6,6 +6,7 @@ use crate::{
     case::{Run, Transport},
     decoded,
     pace::{Exported, Pace},
+    pipewire,
     sender::{Pipeline, Sender},
     source::Source,
     watch::{Report, Watch},
@@ -44,7 +45,7 @@ pub fn export(run: &Run) -> Result<()> {
         decoding if decoding.decodes() => Box::new(decoded::send(run, pace, watch)?),
         _ => Box::new(pipeline(run, pace)?),
     };
-    while run.transport.has_readers() && !Path::new(&run.socket).exists() {
+    while run.transport.has_socket() && !Path::new(&run.socket).exists() {
         sender.check()?;
         thread::sleep(Duration::from_millis(2));
     }
@@ -85,10 +86,16 @@ fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
         // does not fit would be copied into room that the pool never releases.
         Transport::Shm => gst::ElementFactory::make("shmsink")
             .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
+        Transport::Pipewire => gst::ElementFactory::make("pipewiresink")
+            .property_from_str("mode", "provide")
+            .property("stream-properties", pipewire::properties()),
         other => bail!("{} is not sent so", other.name()),
     };
+    let sink = match run.transport.has_socket() {
+        true => sink.property("socket-path", &run.socket),
+        false => sink,
+    };
     let sink = sink
-        .property("socket-path", &run.socket)
         .property("sync", false)
         .property("async", false)
         .property("enable-last-sample", false)

@@ -24,6 +24,7 @@ mod observed;
 mod options;
 mod outcome;
 mod pace;
+mod pipewire;
 mod raw;
 mod read;
 mod report;
@@ -56,6 +57,7 @@ fn main() {
             slow::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
         (Some("observe"), Some(socket)) => exit(observe(&socket)),
+        (Some("pipewire"), None) => exit(serve_pipewire()),
         (Some("--observers"), rounds) => {
             observed::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
@@ -97,6 +99,12 @@ fn play(role: &str, run: &str) -> Result<()> {
 fn read_slowly(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     slow::read(&serde_json::from_str(plan).context("no plan of a reader")?)
+}
+
+/// Becomes the daemon of [`pipewire`] in a process that this program started.
+fn serve_pipewire() -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    pipewire::serve()
 }
 
 /// Runs the observers of [`observed`] in a process that this program started.

@@ -17,8 +17,8 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --quick                  smoke test: one short round of frameshare alone
   --rounds N               number of rounds (5)
   --seconds S              seconds per measurement (1.5)
-  --transports A,B,...     of lossless latest polling engine unixfd shm (lossless,latest,unixfd,shm);
-                           transports that GStreamer lacks are left out
+  --transports A,B,...     of lossless latest polling engine unixfd shm pipewire
+                           (lossless,latest,unixfd,shm,pipewire), those that are installed
   --clips FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
                            gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false),
                            1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
@@ -59,12 +59,12 @@ pub struct Options {
 
 /// Parses the command line.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-    use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, Latest, Lossless, Shm, Unixfd};
+    use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, Latest, Lossless, Pipewire, Shm, Unixfd};
     let mut options = Options {
         rounds: 5,
         warm: Duration::from_millis(400),
         measure: Duration::from_millis(1500),
-        transports: vec![Lossless, Latest, Unixfd, Shm],
+        transports: vec![Lossless, Latest, Unixfd, Shm, Pipewire],
         cases: Vec::new(),
         pool: 16,
         max_held: None,

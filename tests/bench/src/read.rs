@@ -4,7 +4,7 @@
 
 use crate::{
     case::{Run, Transport},
-    decoded,
+    decoded, pipewire,
     stamp::Stamp,
     watch::{Report, Watch},
 };
@@ -60,9 +60,16 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
         }
         Transport::Unixfd => gst::ElementFactory::make("unixfdsrc"),
         Transport::Shm => gst::ElementFactory::make("shmsrc").property("is-live", true),
+        Transport::Pipewire => gst::ElementFactory::make("pipewiresrc")
+            .property("autoconnect", false)
+            .property("stream-properties", pipewire::properties()),
         other => bail!("{} is not read so", other.name()),
     };
-    let source = source.property("socket-path", &run.socket).build()?;
+    let source = match run.transport.has_socket() {
+        true => source.property("socket-path", &run.socket),
+        false => source,
+    };
+    let source = source.build()?;
     // No capsfilter after shmsrc, whose buffers have no caps: none is needed, and it would add
     // cost.
     let sink = gst::ElementFactory::make("fakesink")

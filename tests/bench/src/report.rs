@@ -134,7 +134,7 @@ pub fn markdown(
     );
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|transport| transport.name()).collect();
-        let _ = writeln!(text, "This GStreamer has no {}, which is left out.", names.join(" and no "));
+        let _ = writeln!(text, "This machine has no {}, which is left out.", names.join(" and no "));
     }
     text + &tables(transports, &options.cases, outcomes)
 }

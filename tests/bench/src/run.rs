@@ -6,6 +6,7 @@ use crate::{
     case::{Run, Transport},
     options::Options,
     outcome::{Figures, Outcome},
+    pipewire::{self, Daemon},
     raw, report, stamps,
 };
 use anyhow::{Context, Result, bail};
@@ -30,6 +31,7 @@ pub fn all(options: &Options) -> Result<()> {
     let (here, missing): (Vec<Transport>, Vec<Transport>) =
         options.transports.iter().partition(|transport| {
             transport.element().is_none_or(|element| gst::ElementFactory::find(element).is_some())
+                && (**transport != Transport::Pipewire || pipewire::is_installed())
         });
     let folder = env::temp_dir().join(format!("frameshare-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -76,6 +78,8 @@ pub fn all(options: &Options) -> Result<()> {
 
 /// Performs one run. The inner error names the point at which it got stuck.
 fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
+    let is_pipewire = run.transport == Transport::Pipewire;
+    let daemon = is_pipewire.then(|| Daemon::start(pipewire_folder(run))).transpose()?;
     let mut exporter = Role::start("export", run)?;
     let mut readers = Vec::new();
     let result = (|| {
@@ -83,6 +87,10 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
         let count = if run.transport.has_readers() { run.case.readers } else { 0 };
         for _ in 0..count {
             readers.push(Role::start("read", run).map_err(|error| error.to_string())?);
+        }
+        for reader in &readers {
+            let link = daemon.as_ref().map(|daemon| daemon.link(exporter.process.id(), reader.process.id()));
+            link.transpose().map_err(|error| format!("{error:#}"))?;
         }
         for (index, reader) in readers.iter().enumerate() {
             reader
@@ -110,6 +118,11 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     Ok(result)
 }
 
+/// Folder of PipeWire's socket.
+fn pipewire_folder(run: &Run) -> PathBuf {
+    Path::new(&run.socket).with_extension("pipewire")
+}
+
 /// A process with a role.
 struct Role {
     process: Child,
@@ -119,7 +132,8 @@ struct Role {
 
 impl Role {
     fn start(role: &str, run: &Run) -> Result<Self> {
-        let mut process = Command::new(env::current_exe()?)
+        let mut command = Command::new(env::current_exe()?);
+        let mut process = pipewire::enter(&mut command, &pipewire_folder(run))
             .arg(role)
             .arg(serde_json::to_string(run)?)
             .stdin(Stdio::piped())
