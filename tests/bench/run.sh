@@ -15,6 +15,14 @@ if [ $# = 0 ]; then
   "$target/release/frameshare-bench" --observers 3
   "$target/release/frameshare-bench" --many 3
 fi
+
+# One decoder whose frames are shared, beside one in each reader.
+if [ $# = 0 ]; then
+  clip=$target/bench/clip.h264
+  gst-launch-1.0 -q filesrc location="$(tools/clip.sh)" ! qtdemux ! h264parse config-interval=-1 \
+    ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="$clip"
+  "$target/release/frameshare-bench" --sharing "$clip" --raw "$target/bench/$(date +%Y%m%d-%H%M%S)-sharing.jsonl"
+fi
 bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 
 if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then

@@ -30,6 +30,7 @@ mod read;
 mod report;
 mod run;
 mod sender;
+mod sharing;
 mod slow;
 mod source;
 mod stamp;
@@ -57,6 +58,9 @@ fn main() {
             slow::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
         (Some("observe"), Some(socket)) => exit(observe(&socket)),
+        (Some("sharing"), Some(plan)) => exit(share(&plan)),
+        (Some("gpu-memory"), None) => sharing::print_gpu_memory(),
+        (Some("--sharing"), clip) => sharing::all(clip.into_iter().chain(arguments)),
         (Some("pipewire"), None) => exit(serve_pipewire()),
         (Some("--observers"), rounds) => {
             observed::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
@@ -99,6 +103,14 @@ fn play(role: &str, run: &str) -> Result<()> {
 fn read_slowly(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     slow::read(&serde_json::from_str(plan).context("no plan of a reader")?)
+}
+
+/// Runs a process of [`sharing`] that this program started.
+fn share(plan: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    gst::init()?;
+    gstframeshare::plugin_register_static()?;
+    sharing::play(plan)
 }
 
 /// Becomes the daemon of [`pipewire`] in a process that this program started.

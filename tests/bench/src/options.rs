@@ -12,6 +12,8 @@ frameshare-bench --report FILE...      print the tables of earlier runs from the
 frameshare-bench --slow-readers [N]    slow and paused readers of the engine, N rounds (5)
 frameshare-bench --many [N]            many streams and many readers in one process, N rounds (5)
 frameshare-bench --metadata [N]        frames with metadata, N rounds (5)
+frameshare-bench --sharing CLIP...     one decoder shared, beside one in each reader: CLIP.h264 [--gpu]
+                                       [--readers N,...] [--rounds N] [--seconds S] [--raw FILE]
 frameshare-bench --observers [N]       a lossless reader beside 1,000 observers a second, N rounds (5)
 
   --quick                  smoke test: one short round of frameshare alone
@@ -115,7 +117,8 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-fn list<T>(text: &str) -> Result<Vec<T>>
+/// Parses values between commas.
+pub fn list<T>(text: &str) -> Result<Vec<T>>
 where
     T: std::str::FromStr,
     anyhow::Error: From<T::Err>,

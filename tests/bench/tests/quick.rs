@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Smoke test of the benchmark: a short round of frameshare alone with two readers. It does not
-//! depend on speed.
+//! Smoke tests of the benchmark: short rounds of frameshare alone with two readers, and of a video
+//! that two readers share or decode. They do not depend on speed.
 
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
@@ -35,5 +35,37 @@ fn quick_round_measures_both_sides_without_loss() {
             let paced = run["case"]["rate"] != 0;
             assert_eq!(paced && frames > 0, reader["p50"].as_f64() > Some(0.0), "{run}");
         }
+    }
+}
+
+#[test]
+fn shared_video_is_decoded_once() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (clip, raw) = (folder.join("sharing.h264"), folder.join("sharing.jsonl"));
+    let text = format!(
+        "videotestsrc num-buffers=60 ! video/x-raw,width=320,height=240 ! x264enc ! h264parse config-interval=-1 \
+         ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location={}",
+        clip.display()
+    );
+    let made = Command::new("gst-launch-1.0").arg("-q").args(text.split_whitespace()).status();
+    assert!(made.expect("gst-launch-1.0 starts").success());
+    let bench = Command::new(env!("CARGO_BIN_EXE_frameshare-bench"))
+        .arg("--sharing")
+        .arg(&clip)
+        .args(["--readers", "2", "--rounds", "1", "--seconds", "0.3", "--raw"])
+        .arg(&raw)
+        .output()
+        .expect("the bench starts");
+    assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
+    let table = String::from_utf8_lossy(&bench.stdout);
+    assert!(table.contains("| decoders | 2 | 1 | 2 | |"), "{table}");
+
+    let lines = fs::read_to_string(raw).expect("the raw figures are there");
+    let runs: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let processes = |run: &Value| run["processes"].as_array().map_or(0, Vec::len);
+    assert_eq!(runs.iter().map(processes).collect::<Vec<_>>(), [3, 2], "{lines}");
+    for process in runs.iter().flat_map(|run| run["processes"].as_array()).flatten() {
+        let measured = ["cpu", "pss"].iter().all(|figure| process[*figure].as_u64() > Some(0));
+        assert!(measured, "{process}");
     }
 }
