@@ -81,6 +81,12 @@ impl Transport {
         self != Self::Decoder
     }
 
+    /// Whether it hands frames on as fast as it can. PipeWire's graph stops after some 10 frames
+    /// without a pace, between two `gst-launch-1.0` too.
+    pub fn runs_free(self) -> bool {
+        self != Self::Pipewire
+    }
+
     /// Whether it appears as a file at the path of its socket.
     pub fn has_socket(self) -> bool {
         !matches!(self, Self::Decoder | Self::Pipewire)
@@ -209,11 +215,18 @@ pub struct Run {
     pub pool: u32,
     /// The `max-held` property of `framesharesrc`; its default if `None`.
     pub max_held: Option<u32>,
+    /// Process of the transport's daemon.
+    pub daemon: Option<u32>,
     /// H.264 clip of this frame size for transports with a decoder, played in a loop.
     pub clip: Option<PathBuf>,
 }
 
 impl Run {
+    /// Whether latencies have a meaning: at full speed frames queue up, unless a decoder paces them.
+    pub fn keeps_latencies(&self) -> bool {
+        self.case.rate > 0 || self.transport.decodes()
+    }
+
     /// Whether the exporter's own process reads the frames, because the transport has no readers. A
     /// kernel needs time to read a frame there too.
     pub fn reads_itself(&self) -> bool {

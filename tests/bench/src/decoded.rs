@@ -126,7 +126,7 @@ impl Sight {
 
     fn see(&self, pad: &gst::Pad, buffer: &gst::Buffer, stamp: Option<Stamp>) {
         let watch = self.watch.clone();
-        let see = move || watch.lock().expect("no probe panics").see(stamp);
+        let see = move || watch.lock().expect("no probe panics").see(stamp, &[]);
         let Some(kernels) = &self.kernels else { return see() };
         let reads = kernels.lock().expect("no probe panics").read(buffer, see);
         if let (Err(error), Some(element)) = (reads, pad.parent_element()) {

@@ -38,8 +38,8 @@ pub fn export(run: &Run) -> Result<()> {
         // If the receiver was dropped, this process is about to exit.
         let _ = done.send(exported);
     };
-    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, report);
-    let (watch, reports) = run.reads_itself().then(|| Watch::new(run)).unzip();
+    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, report).with_daemon(run.daemon);
+    let (watch, reports) = run.reads_itself().then(|| Watch::new(run.keeps_latencies())).unzip();
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
         decoding if decoding.decodes() => Box::new(decoded::send(run, pace, watch)?),

@@ -4,7 +4,7 @@
 
 use crate::{
     stamp::{Phase, Stamp, now},
-    usage::Usage,
+    usage::{Usage, cpu_of},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -28,6 +28,9 @@ pub struct Exported {
     pub seconds: f64,
     /// CPU time and context switches in that time.
     pub usage: Usage,
+    /// CPU time in ns of the transport's daemon in that time; 0 without one.
+    #[serde(default)]
+    pub daemon_cpu: u64,
     /// Frames that the sink copied in the whole run; `None` if the sink does not count them.
     pub copied: Option<u64>,
 }
@@ -48,6 +51,8 @@ pub struct Pace {
     sequence: u64,
     frames: u64,
     before: Usage,
+    daemon: Option<u32>,
+    daemon_before: u64,
 }
 
 impl Pace {
@@ -71,7 +76,14 @@ impl Pace {
             sequence: 0,
             frames: 0,
             before: Usage::default(),
+            daemon: None,
+            daemon_before: 0,
         }
+    }
+
+    /// Measures a daemon, too.
+    pub fn with_daemon(self, daemon: Option<u32>) -> Self {
+        Self { daemon, ..self }
     }
 
     /// Waits for the time of the next frame, and returns its stamp.
@@ -105,13 +117,15 @@ impl Pace {
             Phase::Join if self.go.load(Ordering::Relaxed) => self.phase = Phase::Warm,
             Phase::Warm if passed >= self.warm => {
                 self.phase = Phase::Measure;
+                self.daemon_before = self.daemon.map_or(0, cpu_of);
                 self.before = Usage::now();
             }
             Phase::Measure if passed >= self.measure => {
                 self.phase = Phase::End;
                 let usage = Usage::now().since(self.before);
+                let daemon_cpu = self.daemon.map_or(0, cpu_of).saturating_sub(self.daemon_before);
                 let seconds = passed as f64 / 1e9;
-                (self.done)(Exported { frames: self.frames, seconds, usage, copied: None });
+                (self.done)(Exported { frames: self.frames, seconds, usage, daemon_cpu, copied: None });
             }
             _ => return false,
         }

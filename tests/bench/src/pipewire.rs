@@ -63,6 +63,11 @@ impl Daemon {
         Ok(daemon)
     }
 
+    /// Process id of the daemon.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Links the nodes of two processes, after both exist.
     pub fn link(&self, from: u32, to: u32) -> Result<()> {
         let link = || {

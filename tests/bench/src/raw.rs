@@ -40,7 +40,8 @@ fn without_the_cut(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let situation = |outcome: &Outcome| -> (usize, Case) { (outcome.round, outcome.case) };
     if let Some(last) = outcomes.last().map(situation) {
         let begin = outcomes.iter().position(|outcome| situation(outcome) == last).unwrap_or_default();
-        if outcomes.len() - begin < transports.len() {
+        let is_run = |transport: &&Transport| last.1.rate > 0 || transport.runs_free();
+        if outcomes.len() - begin < transports.iter().filter(is_run).count() {
             outcomes.truncate(begin);
         }
     }
@@ -66,5 +67,12 @@ mod tests {
         let cut = [whole, vec![run(2, 1, ours)]].concat();
         assert_eq!(without_the_cut(cut).len(), 4);
         assert!(without_the_cut(Vec::new()).is_empty());
+        // PipeWire is not run at full speed.
+        let with_pace = |transport| Outcome {
+            case: Case { rate: 60, ..run(1, 1, transport).case },
+            ..run(1, 1, transport)
+        };
+        let whole = vec![with_pace(ours), with_pace(Transport::Pipewire), run(2, 1, ours)];
+        assert_eq!(without_the_cut(whole).len(), 3);
     }
 }

@@ -25,7 +25,7 @@ use std::{
 /// Reads frames: prints "joined" at the first one and the measurements at the end, and exits when
 /// stdin closes.
 pub fn read(run: &Run) -> Result<()> {
-    let (watch, reports) = Watch::new(run);
+    let (watch, reports) = Watch::new(run.keeps_latencies());
     let pipeline = match run.transport {
         Transport::Engine => {
             bare(run, watch)?;
@@ -87,7 +87,7 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
         if let (Some(buffer), Ok(mut watch)) = (info.buffer(), watch.lock())
             && let Ok(frame) = buffer.map_readable()
         {
-            watch.see(Stamp::decode(&frame));
+            watch.see(Stamp::decode(&frame), &frame);
         }
         gst::PadProbeReturn::Ok
     });
@@ -104,7 +104,7 @@ fn bare(run: &Run, mut watch: Watch) -> Result<()> {
     thread::spawn(move || {
         while let Ok(item) = reader.next(None, &interrupt) {
             if let Some(Item::Frame(frame)) = item {
-                watch.see(Stamp::decode(frame.metadata()));
+                watch.see(Stamp::decode(frame.metadata()), &[]);
             }
         }
     });

@@ -80,7 +80,8 @@ fn reader_cpu(figures: &Figures) -> f64 {
 }
 
 fn exporter_cpu(figures: &Figures) -> f64 {
-    figures.exported.usage.cpu as f64 / 1e3 / figures.exported.frames as f64
+    let exported = &figures.exported;
+    (exported.usage.cpu + exported.daemon_cpu) as f64 / 1e3 / exported.frames as f64
 }
 
 /// Sent frames that did not arrive, of all readers.
@@ -112,6 +113,9 @@ pub fn line(outcome: &Outcome) -> String {
     if let Some(copied) = figures.exported.copied.filter(|copied| *copied > 0) {
         let _ = write!(line, ", {copied} copied");
     }
+    if let Some(memory) = figures.received.first().and_then(|reader| reader.memory.as_deref()) {
+        let _ = write!(line, ", in {memory}");
+    }
     line
 }
 
@@ -135,6 +139,9 @@ pub fn markdown(
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|transport| transport.name()).collect();
         let _ = writeln!(text, "This machine has no {}, which is left out.", names.join(" and no "));
+    }
+    if transports.contains(&Transport::Pipewire) {
+        text += "PipeWire is not run without a pace, at which it stops; its daemon's CPU counts as the exporter's.\n";
     }
     text + &tables(transports, &options.cases, outcomes)
 }

@@ -41,7 +41,7 @@ pub fn all(options: &Options) -> Result<()> {
     for round in 1..=options.rounds {
         for &case in &options.cases {
             // Transports alternate, so that other load on the machine affects all of them.
-            for &transport in &here {
+            for &transport in here.iter().filter(|transport| case.rate > 0 || transport.runs_free()) {
                 let socket = folder.join(format!("{}.sock", outcomes.len()));
                 let run = Run {
                     transport,
@@ -51,13 +51,14 @@ pub fn all(options: &Options) -> Result<()> {
                     measure: options.measure,
                     pool: options.pool,
                     max_held: options.max_held,
+                    daemon: None,
                     clip: options
                         .clips
                         .as_deref()
                         .map(|clips| Ok::<_, anyhow::Error>(clips.join(case.size.clip()?)))
                         .transpose()?,
                 };
-                let outcome = Outcome { round, transport, case, result: once(&run)? };
+                let outcome = Outcome { round, transport, case, result: once(run)? };
                 eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
                 if let Some(file) = &mut file {
                     raw::write(file, &outcome)?;
@@ -77,9 +78,11 @@ pub fn all(options: &Options) -> Result<()> {
 }
 
 /// Performs one run. The inner error names the point at which it got stuck.
-fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
+fn once(mut run: Run) -> Result<std::result::Result<Figures, String>> {
     let is_pipewire = run.transport == Transport::Pipewire;
-    let daemon = is_pipewire.then(|| Daemon::start(pipewire_folder(run))).transpose()?;
+    let daemon = is_pipewire.then(|| Daemon::start(pipewire_folder(&run))).transpose()?;
+    run.daemon = daemon.as_ref().map(Daemon::id);
+    let run = &run;
     let mut exporter = Role::start("export", run)?;
     let mut readers = Vec::new();
     let result = (|| {

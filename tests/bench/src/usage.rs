@@ -46,3 +46,13 @@ impl Usage {
         }
     }
 }
+
+/// CPU time of all threads of another process in ns; 0 if the kernel does not count it.
+pub fn cpu_of(process: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let cpu = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    cpu.sum()
+}

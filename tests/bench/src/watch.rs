@@ -3,12 +3,11 @@
 //! Observer of the frames of one reader, and its measurements.
 
 use crate::{
-    case::Run,
     stamp::{Phase, Stamp, now},
     usage::Usage,
 };
 use serde::{Deserialize, Serialize};
-use std::{mem, sync::mpsc};
+use std::{fs, mem, sync::mpsc};
 
 /// Measurements of one reader.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,6 +25,10 @@ pub struct Received {
     pub p99: f64,
     /// Maximum latency in µs.
     pub max: f64,
+    /// Name of the mapping in which the first frame lies, such as `/memfd:frames (deleted)`. None
+    /// for private memory, into which a frame was copied.
+    #[serde(default)]
+    pub memory: Option<String>,
 }
 
 /// Reports of a watch.
@@ -48,13 +51,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Creates a watch and the receiver of its reports.
-    pub fn new(run: &Run) -> (Self, mpsc::Receiver<Report>) {
+    /// Creates a watch and the receiver of its reports. Latency has no meaning where frames queue
+    /// up.
+    pub fn new(keeps_latencies: bool) -> (Self, mpsc::Receiver<Report>) {
         let (sender, reports) = mpsc::channel();
         let watch = Self {
             reports: sender,
-            // Frames paced by a decoder do not queue up either.
-            keeps_latencies: run.case.rate > 0 || run.transport.decodes(),
+            keeps_latencies,
             // Allocated before the measurement.
             latencies: Vec::with_capacity(1 << 16),
             phase: None,
@@ -65,10 +68,13 @@ impl Watch {
         (watch, reports)
     }
 
-    /// Records one frame.
-    pub fn see(&mut self, stamp: Option<Stamp>) {
+    /// Records one frame. `bytes` are those of a frame in host memory.
+    pub fn see(&mut self, stamp: Option<Stamp>, bytes: &[u8]) {
         let time = now();
         let Some(stamp) = stamp else { return };
+        if self.phase.is_none() {
+            self.received.memory = mapping(bytes.as_ptr().addr());
+        }
         if self.phase != Some(stamp.phase) {
             self.turn(stamp.phase, time);
         }
@@ -109,4 +115,16 @@ impl Watch {
         let rank = (self.latencies.len() * percent).div_ceil(100).saturating_sub(1);
         self.latencies.get(rank).map_or(0.0, |latency| *latency as f64 / 1e3)
     }
+}
+
+/// Returns the name of the mapping that contains an address.
+fn mapping(address: usize) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let at = |hex| usize::from_str_radix(hex, 16).ok();
+        let name = rest.splitn(5, ' ').last()?.trim();
+        ((at(from)?..at(to)?).contains(&address) && name.starts_with('/')).then(|| name.to_owned())
+    })
 }
