@@ -10,14 +10,18 @@ use std::fmt::Write;
 type Figure = (&'static str, fn(&Outcome) -> Option<f64>);
 
 const FIGURES: [Figure; 4] = [
-    ("CPU of all processes, % of a core", |outcome| Some(cpu(outcome))),
+    ("CPU of all processes a frame, µs", |outcome| Some(cpu(outcome))),
     ("memory of all processes (PSS), MB", |outcome| Some(memory(outcome))),
     ("GPU memory of all processes, MB", |outcome| outcome.gpu_memory.map(|bytes| bytes as f64 / 1e6)),
     ("frames/s of the slowest reader", |outcome| Some(rate(outcome))),
 ];
 
+/// By frames and not by seconds: decoders that share too few cores fall behind the video's rate.
 fn cpu(outcome: &Outcome) -> f64 {
-    outcome.processes.iter().map(|process| process.cpu).sum::<u64>() as f64 / outcome.seconds / 1e7
+    let cpu = outcome.processes.iter().map(|process| process.cpu).sum::<u64>() as f64 / 1e3;
+    let readers = outcome.processes.iter().filter(|process| process.job != Job::Share);
+    let frames = readers.map(|reader| reader.frames).sum::<u64>() as f64 / outcome.readers as f64;
+    cpu / frames
 }
 
 fn memory(outcome: &Outcome) -> f64 {
