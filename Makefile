@@ -102,10 +102,11 @@ soak-ingest: ## 8 cameras of the ingest demo with a kill of a random process eve
 audit: ## check licenses, sources and dependencies between crates
 	@tools/setup.sh audit
 	cargo deny --all-features check --hide-inclusion-graph --allow unused-wrapper bans licenses sources
+	cargo deny --manifest-path tests/rivals/iceoryx2/Cargo.toml check --hide-inclusion-graph licenses sources
 
 # BENCH='--rounds 1 --sizes 320x240' and the like: `target/release/frameshare-bench --help` lists them.
 .PHONY: bench
-bench: ## measure against GStreamer's own elements and PipeWire, some 25 minutes (BENCH=options)
+bench: ## measure against GStreamer's own elements, PipeWire and iceoryx2, some 30 minutes (BENCH=options)
 	@tools/setup.sh build play
 	@tests/bench/run.sh $(BENCH)
 

@@ -23,6 +23,15 @@ if [ $# = 0 ]; then
     ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="$clip"
   "$target/release/frameshare-bench" --sharing "$clip" --raw "$target/bench/$(date +%Y%m%d-%H%M%S)-sharing.jsonl"
 fi
+# iceoryx2 has no elements, and is compared with the engine.
+if [ $# = 0 ]; then
+  if cargo build --release --locked --manifest-path tests/rivals/iceoryx2/Cargo.toml --target-dir "$target/iceoryx2"; then
+    "$target/release/frameshare-bench" --iceoryx2 "$target/iceoryx2/release/frameshare-iceoryx2" \
+      --raw "$target/bench/$(date +%Y%m%d-%H%M%S)-iceoryx2.jsonl"
+  else
+    echo "bench: without iceoryx2, which cannot be built" >&2
+  fi
+fi
 bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 
 if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then

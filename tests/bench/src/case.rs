@@ -24,6 +24,8 @@ pub enum Transport {
     Shm,
     /// `pipewiresink mode=provide` and `pipewiresrc`, linked by `pw-link`.
     Pipewire,
+    /// iceoryx2's publish-subscribe, with its events to wake readers: another program's roles.
+    Iceoryx2,
     /// Decoded frames through `framesharesink` and `framesharesrc policy=lossless`, with default
     /// settings.
     Gpu,
@@ -51,6 +53,7 @@ impl Transport {
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
             Self::Pipewire => "pipewire",
+            Self::Iceoryx2 => "iceoryx2",
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
             Self::GpuWritten => "frameshare, gpu-wait=false",
@@ -89,7 +92,12 @@ impl Transport {
 
     /// Whether it appears as a file at the path of its socket.
     pub fn has_socket(self) -> bool {
-        !matches!(self, Self::Decoder | Self::Pipewire)
+        !matches!(self, Self::Decoder | Self::Pipewire | Self::Iceoryx2)
+    }
+
+    /// Whether it is not frameshare.
+    pub fn is_rival(self) -> bool {
+        self == Self::Iceoryx2 || self.element().is_some()
     }
 
     /// An element that it needs from GStreamer's own plugins.
@@ -116,6 +124,7 @@ impl FromStr for Transport {
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
             "pipewire" => Self::Pipewire,
+            "iceoryx2" => Self::Iceoryx2,
             "gpu" => Self::Gpu,
             "gpu-pool" => Self::GpuPool,
             "gpu-polling" => Self::GpuPolling,
@@ -124,7 +133,7 @@ impl FromStr for Transport {
             "decoder" => Self::Decoder,
             _ => bail!(
                 "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, \
-                 pipewire, gpu, gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
+                 pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
             ),
         })
     }
@@ -217,6 +226,8 @@ pub struct Run {
     pub max_held: Option<u32>,
     /// Process of the transport's daemon.
     pub daemon: Option<u32>,
+    /// Program of the roles; this one if `None`.
+    pub program: Option<PathBuf>,
     /// H.264 clip of this frame size for transports with a decoder, played in a loop.
     pub clip: Option<PathBuf>,
 }

@@ -21,6 +21,8 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --seconds S              seconds per measurement (1.5)
   --transports A,B,...     of lossless latest polling engine unixfd shm pipewire
                            (lossless,latest,unixfd,shm,pipewire), those that are installed
+  --iceoryx2 PROGRAM       tests/rivals/iceoryx2, built: transports engine iceoryx2 lossless, 1920x1080,
+                           1 4 8 readers
   --clips FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
                            gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false),
                            1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
@@ -55,13 +57,17 @@ pub struct Options {
     pub gstreamer_of: String,
     /// Folder of the clips, for transports with a decoder.
     pub clips: Option<PathBuf>,
+    /// The program of `tests/rivals/iceoryx2`.
+    pub iceoryx2: Option<PathBuf>,
     /// File for raw figures.
     pub raw: Option<PathBuf>,
 }
 
 /// Parses the command line.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-    use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, Latest, Lossless, Pipewire, Shm, Unixfd};
+    use Transport::{
+        Cudaipc, Decoder, Engine, Gpu, GpuPolling, GpuPool, Iceoryx2, Latest, Lossless, Pipewire, Shm, Unixfd,
+    };
     let mut options = Options {
         rounds: 5,
         warm: Duration::from_millis(400),
@@ -72,6 +78,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
         max_held: None,
         gstreamer_of: "this machine's own".into(),
         clips: None,
+        iceoryx2: None,
         raw: None,
     };
     let mut sizes: Vec<Size> = list("320x240,1920x1080,3840x2160")?;
@@ -91,6 +98,11 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
                 options.clips = Some(value()?.into());
                 options.transports = vec![Gpu, GpuPool, GpuPolling, Cudaipc, Decoder];
                 (sizes, readers, rates) = (list("1920x1080,3840x2160")?, vec![1, 4, 8], vec![0, 60]);
+            }
+            "--iceoryx2" => {
+                options.iceoryx2 = Some(value()?.into());
+                options.transports = vec![Engine, Iceoryx2, Lossless];
+                (sizes, readers) = (list("1920x1080")?, vec![1, 4, 8]);
             }
             "--kernel" => by_kernel = true,
             "--rounds" => options.rounds = value()?.parse()?,

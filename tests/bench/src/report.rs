@@ -194,10 +194,8 @@ fn table(
 ) {
     let compared = |transport: &&Transport| !measure.is_added || **transport != Transport::Decoder;
     let transports: Vec<_> = transports.iter().filter(compared).collect();
-    let rivals: Vec<_> = transports.iter().filter(|transport| transport.element().is_some()).collect();
-    let ours = transports.iter().find(|transport| transport.element().is_none());
-    let ratios: Vec<_> =
-        ours.iter().flat_map(|ours| rivals.iter().map(move |rival| (***ours, ***rival))).collect();
+    let rivals = transports.iter().map(|rival| **rival).filter(|transport| transport.is_rival());
+    let ratios: Vec<_> = rivals.filter_map(|rival| Some((ours(&transports, rival)?, rival))).collect();
     let names = transports.iter().map(|transport| transport.name().to_owned());
     let names: Vec<_> = names.chain(ratios.iter().map(|(_, rival)| format!("to {}", rival.name()))).collect();
     say(format!("| size | readers | {} |", names.join(" | ")));
@@ -208,6 +206,13 @@ fn table(
         cells.extend(ratios.iter().map(|(ours, rival)| ratio(&of(*ours), &of(*rival))));
         say(format!("| {} | {} | {} |", case.size, case.readers, cells.join(" | ")));
     }
+}
+
+/// Returns what is compared with a rival: iceoryx2 has no elements either.
+fn ours(transports: &[&Transport], rival: Transport) -> Option<Transport> {
+    let mut ours = transports.iter().map(|transport| **transport).filter(|transport| !transport.is_rival());
+    let engine = ours.clone().find(|ours| *ours == Transport::Engine && rival == Transport::Iceoryx2);
+    engine.or_else(|| ours.next())
 }
 
 fn losses(say: &mut impl FnMut(String), transports: &[Transport], cases: &[Case], outcomes: &[Outcome]) {

@@ -32,6 +32,7 @@ pub fn all(options: &Options) -> Result<()> {
         options.transports.iter().partition(|transport| {
             transport.element().is_none_or(|element| gst::ElementFactory::find(element).is_some())
                 && (**transport != Transport::Pipewire || pipewire::is_installed())
+                && (**transport != Transport::Iceoryx2 || options.iceoryx2.is_some())
         });
     let folder = env::temp_dir().join(format!("frameshare-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -52,6 +53,7 @@ pub fn all(options: &Options) -> Result<()> {
                     pool: options.pool,
                     max_held: options.max_held,
                     daemon: None,
+                    program: options.iceoryx2.clone().filter(|_| transport == Transport::Iceoryx2),
                     clip: options
                         .clips
                         .as_deref()
@@ -70,7 +72,7 @@ pub fn all(options: &Options) -> Result<()> {
     fs::remove_dir_all(&folder)?;
     print!("{}", report::markdown(options, &here, &missing, &outcomes, begin.elapsed()));
     // Timings never fail the program; a stuck stream of frameshare does.
-    let stuck = |outcome: &&Outcome| outcome.transport.element().is_none() && outcome.result.is_err();
+    let stuck = |outcome: &&Outcome| !outcome.transport.is_rival() && outcome.result.is_err();
     match outcomes.iter().find(stuck) {
         Some(Outcome { transport, result: Err(where_), .. }) => bail!("{}: {where_}", transport.name()),
         _ => Ok(()),
@@ -135,7 +137,7 @@ struct Role {
 
 impl Role {
     fn start(role: &str, run: &Run) -> Result<Self> {
-        let mut command = Command::new(env::current_exe()?);
+        let mut command = Command::new(run.program.clone().map_or_else(env::current_exe, Ok)?);
         let mut process = pipewire::enter(&mut command, &pipewire_folder(run))
             .arg(role)
             .arg(serde_json::to_string(run)?)
