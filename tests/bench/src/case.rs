@@ -233,7 +233,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether latencies have a meaning: at full speed frames queue up, unless a decoder paces them.
+    /// Whether latencies have a meaning: frames queue up at full speed, unless a decoder paces
+    /// them.
     pub fn keeps_latencies(&self) -> bool {
         self.case.rate > 0 || self.transport.decodes()
     }
