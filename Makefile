@@ -55,6 +55,7 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands}.sh
+	tools/charts.py --check
 	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | xargs tools/check-language
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
@@ -109,6 +110,16 @@ audit: ## check licenses, sources and dependencies between crates
 bench: ## measure against GStreamer's own elements, PipeWire and iceoryx2, some 30 minutes (BENCH=options)
 	@tools/setup.sh build play
 	@tests/bench/run.sh $(BENCH)
+
+# Two idle cores: other load widens the spread, which the tables state.
+.PHONY: bench-table
+bench-table: ## repeat the runs behind docs/performance.md and keep their raw figures, some 6 minutes
+	@tools/setup.sh build play
+	@tests/bench/table.sh
+
+.PHONY: charts
+charts: ## write the charts and tables of docs/performance.md and README.md from the raw figures
+	@tools/charts.py
 
 # On the GPU machine: `.gpu` is packed by `make gpu-bundle`. BENCH='--readers 1 --rounds 2' and the like shorten it.
 .PHONY: bench-python
