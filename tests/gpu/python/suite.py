@@ -111,8 +111,9 @@ def main(arguments):
     # Cases that measure the process or the GPU run alone, after the others.
     beside = [name for name in wanted if name not in cases.ALONE]
     alone = [name for name in wanted if name in cases.ALONE]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=int(os.environ.get("PYTHON_LANES", "4"))) as lanes:
-        results = itertools.chain(lanes.map(start, beside), map(start, alone))
+    lanes = int(os.environ.get("PYTHON_LANES") or max(4, min(8, len(os.sched_getaffinity(0)) // 2)))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=lanes) as pool:
+        results = itertools.chain(pool.map(start, beside), map(start, alone))
         for line in results:
             counts[line["result"]] += 1
             print(json.dumps(line), flush=True)
