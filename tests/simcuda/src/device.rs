@@ -3,7 +3,7 @@
 //! Devices: initialization, ordinals, UUIDs and attributes.
 
 use crate::api::{Answer, Code, INVALID_DEVICE, INVALID_VALUE, NOT_INITIALIZED};
-use crate::config;
+use crate::{config, mps};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Maximum number of simulated devices.
@@ -94,6 +94,7 @@ pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
         102 | 103 => 1,     // VMM, POSIX fds
         115 | 119 => 1,     // pools, their POSIX fds
         122 | 123 | 125 => 1, // 64-bit stream memory operations, NOR waits, IPC events
+        133 => i32::from(mps::is_client()),
         attribute if (1..=162).contains(&attribute) => 0,
         _ => return Err(INVALID_VALUE),
     })

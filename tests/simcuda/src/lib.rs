@@ -35,6 +35,7 @@ mod faults;
 mod gst;
 mod memop;
 mod memory;
+mod mps;
 mod proc_address;
 mod queue;
 mod stream;
