@@ -211,6 +211,17 @@ impl Device {
         self.attribute(attribute).is_ok_and(|value| value & mask != 0)
     }
 
+    /// Returns whether this process uses the GPU as a client of NVIDIA's multi-process service
+    /// (MPS), in which a fatal error of one client ends the contexts of all. False if the driver is
+    /// older than the attribute.
+    ///
+    /// # References
+    /// CUDA driver API, cuDeviceGetAttribute; Multi-Process Service, "Error Containment".
+    #[must_use]
+    pub fn is_mps_client(&self) -> bool {
+        self.offers(Attribute::MPS_ENABLED, !0)
+    }
+
     /// Returns whether this GPU can read and write the memory of `peer`.
     ///
     /// # Errors

@@ -56,6 +56,12 @@ attributes! {
     IPC_EVENT_SUPPORTED = CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
 }
 
+impl Attribute {
+    /// Contexts of this process are created in a server of the multi-process service. Newer than
+    /// the headers that the other attributes come from.
+    pub const MPS_ENABLED: Attribute = Attribute { number: 133, name: "CU_DEVICE_ATTRIBUTE_MPS_ENABLED" };
+}
+
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
