@@ -110,6 +110,8 @@ pub struct Leases {
     offered: Option<EntryIndex>,
     sent: u64,
     lost: u64,
+    /// Time when the reader reported the loss of its context.
+    failed: Option<Instant>,
 }
 
 impl Leases {
@@ -142,7 +144,14 @@ impl Leases {
             offered: None,
             sent: 0,
             lost: 0,
+            failed: None,
         }
+    }
+
+    /// Notes that the reader cannot release anything any more. Its GPU work may still run for a
+    /// while: the leases stay until its process ends, or for the fence timeout.
+    pub fn note_failure(&mut self) {
+        self.failed.get_or_insert_with(Instant::now);
     }
 
     /// Uses another fence from now on. No frame is published meanwhile.
@@ -224,7 +233,8 @@ impl Leases {
 
     /// Finds leases that the reader has ended, and appends their areas to `ended`. Returns true if
     /// a release fence is still pending; one that is pending for longer than `timeout` is an error.
-    /// Frames behind a pending event are not polled in every call.
+    /// So are leases of a reader that failed earlier than that. Frames behind a pending event are
+    /// not polled in every call.
     pub fn collect_released(
         &mut self,
         ended: &mut Vec<AreaIndex>,
@@ -242,7 +252,14 @@ impl Leases {
         }
         let pending = self.end_released(&released, ended, timeout);
         self.released = released;
-        pending
+        match self.failed {
+            Some(since) if since.elapsed() > timeout => {
+                let text = format!("its process did not end within the fence timeout ({timeout:?})");
+                Err(Ending::new(Reason::Failed, text))
+            }
+            Some(_) => pending.map(|_| !self.is_empty()),
+            None => pending,
+        }
     }
 
     /// Ends the released leases whose fences are ready. Returns true if some are not.
@@ -335,8 +352,9 @@ impl Leases {
         self.entries.iter().flatten().map(|lease| lease.area)
     }
 
-    /// Revokes all untaken frames, and collects released ones that it meets.
-    pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>) -> Result<(), Ending> {
+    /// Revokes all untaken frames, and collects released ones that it meets. Returns true if a
+    /// release fence is still pending.
+    pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>) -> Result<bool, Ending> {
         for (entry, lease) in self.entries.iter_mut().enumerate() {
             let Some(Lease { sequence, area, .. }) = *lease else { continue };
             let revoked = self.producer.revoke(EntryIndex(entry), sequence).map_err(violation)?;
@@ -346,7 +364,7 @@ impl Leases {
                 *lease = None;
             }
         }
-        self.collect_released(ended, Duration::MAX).map(|_| ())
+        self.collect_released(ended, Duration::MAX)
     }
 
     /// Returns whether no lease is left.

@@ -56,7 +56,10 @@ impl State {
         self.end_leases(ended);
         self.links_changed = true;
         match revoked {
-            Ok(_) if !link.leases.is_empty() => self.draining.push(link),
+            Ok(pending) if !link.leases.is_empty() => {
+                self.fences_pending |= pending;
+                self.draining.push(link);
+            }
             _ => self.release_link(link),
         }
     }
@@ -100,22 +103,22 @@ impl State {
         }
     }
 
-    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame.
+    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame. One that has
+    /// failed, since its GPU context is lost for example, will never release the frames that it
+    /// holds: they return when its process ends, or after the fence timeout.
     pub fn closed_by_reader(&mut self, id: u64, ending: &Ending) {
         if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
             self.links[index].note_close();
-            match ending.reason {
-                // Its GPU context is lost, for example: the frames that it holds will never be
-                // released.
-                Reason::Failed => self.end_link(index, ending),
-                _ => self.evict(index, ending),
+            if ending.reason == Reason::Failed {
+                self.links[index].leases.note_failure();
             }
+            self.evict(index, ending);
         } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
             let link = &mut self.draining[index];
             let again = link.note_close();
             if ending.reason == Reason::Failed && !link.leases.is_empty() {
-                let link = self.draining.remove(index);
-                self.release_link(link);
+                link.leases.note_failure();
+                self.fences_pending = true;
             } else if again {
                 // A disconnected reader sends its close message once.
                 self.end_link_of(id, &Ending::new(Reason::Violation, "it sent two close messages"), false);
