@@ -54,7 +54,7 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands}.sh
+	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands,mps}.sh
 	tools/charts.py --check
 	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | xargs tools/check-language
 

@@ -9,10 +9,11 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use frameshare::memory::Address;
 use frameshare::{MemoryKind, exporter::Slot, reader::Frame};
 use frameshare_cuda::DevicePtr;
@@ -21,6 +22,7 @@ use frameshare_cuda::device::Device;
 use frameshare_cuda::event::Event;
 use frameshare_cuda::memory::{legacy, pool, vmm};
 use frameshare_cuda::stream::Stream;
+use frameshare_gpu_harness::kernel::Kernel;
 use frameshare_gpu_harness::random::Random;
 
 use crate::job::Slow;
@@ -237,6 +239,36 @@ impl Scratch {
 pub unsafe fn download(frame: &Frame, from: DevicePtr, to: *mut u8, stream: &Stream) -> Result<()> {
     // SAFETY: the caller guarantees `to`; for the frame see the header of the file.
     unsafe { stream.download(to, from, frame.len()) }?;
+    Ok(())
+}
+
+/// Kernel that runs for the given number of ns.
+const SPIN: &CStr = c"
+.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry spin(.param .u64 duration)
+{
+    .reg .b64 %duration, %begin, %now;
+    .reg .pred %goes_on;
+    ld.param.u64 %duration, [duration];
+    mov.u64 %begin, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %goes_on, %now, %duration;
+    @%goes_on bra again;
+    ret;
+}
+";
+
+/// Queues kernels of `ms` each. The simulated driver has none.
+pub fn long_kernels(stream: &Stream, ms: u64, count: u32) -> Result<()> {
+    let kernel = Kernel::load(stream, SPIN, c"spin").map_err(|error| anyhow!(error))?;
+    for _ in 0..count {
+        // SAFETY: the kernel takes one number of eight bytes and accesses no memory.
+        unsafe { kernel.launch(stream, 1, 1, [ms * 1_000_000]) }.map_err(|error| anyhow!(error))?;
+    }
     Ok(())
 }
 

@@ -127,6 +127,11 @@ pub enum Command {
     // Commands to either.
     /// Resumes the stalled streams.
     Resume,
+    /// Queues kernels of this duration on the reading stream.
+    LongKernels {
+        ms: u64,
+        count: u32,
+    },
     /// Loses the CUDA context, in the way that this driver allows.
     LoseContext,
 }

@@ -23,6 +23,12 @@ impl Peer {
         Peer::start(Start::default())
     }
 
+    /// Starts such a process, which will be an exporter. With [`frameshare_gpu_harness::mps`] it
+    /// may differ from the other peers.
+    pub fn exporter() -> Result<Peer> {
+        Peer::start(Start { is_exporter: true, ..Start::default() })
+    }
+
     /// Starts a process in separate namespaces; see [`frameshare_gpu_harness::isolate`].
     pub fn isolated(what: &str) -> Result<Peer> {
         Peer::start(Start { isolate: Some(what), ..Start::default() })

@@ -118,6 +118,7 @@ impl Reading {
             Command::CheckHeld => return self.check_held().map(Reply::Texts),
             Command::Disconnect => drop(self.reader.take()),
             Command::StallReading { us } => gpu::stall(&self.gpu()?.stream, us)?,
+            Command::LongKernels { ms, count } => gpu::long_kernels(&self.gpu()?.stream, ms, count)?,
             Command::LoseContext => gpu::lose_context(self.gpu()?)?,
             other => return misplaced(&other),
         }

@@ -155,7 +155,8 @@ impl Worker {
             | Command::ReleaseHeld { .. }
             | Command::CheckHeld
             | Command::Disconnect
-            | Command::StallReading { .. } => {
+            | Command::StallReading { .. }
+            | Command::LongKernels { .. } => {
                 self.reading.as_mut().context("the peer has no reader")?.work(command)
             }
         }

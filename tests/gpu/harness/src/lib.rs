@@ -18,6 +18,7 @@ pub mod graph;
 pub mod isolate;
 pub mod kernel;
 mod link;
+pub mod mps;
 mod peer;
 mod place;
 pub mod platform;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Link;
 use crate::common::{Common, Message, Taken};
+use crate::mps;
 
 /// Failure of a peer's command.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ impl From<anyhow::Error> for Failed {
 pub struct Start<'a> {
     /// Namespaces to isolate; see [`crate::isolate`].
     pub isolate: Option<&'a str>,
+    /// Exporters may be clients of MPS or not, apart from the other peers; see [`crate::mps`].
+    pub is_exporter: bool,
     /// Additional environment variables.
     pub environment: &'a [(&'a str, &'a str)],
 }
@@ -91,7 +94,11 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
         };
         // The peer stays in the case's process group, which the runner kills; only the case writes
         // to stdout.
-        let child = program.envs(start.environment.iter().copied()).stdout(Stdio::null()).spawn()?;
+        let child = program
+            .envs(mps::variable(start.is_exporter))
+            .envs(start.environment.iter().copied())
+            .stdout(Stdio::null())
+            .spawn()?;
         link.set_patience(patience);
         Ok(Process { child, link, busy: Cell::new(false), speaks: PhantomData })
     }

@@ -79,7 +79,7 @@ fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
     // A trial on few cores checks that the suite works; it measures nothing.
     let counts: &[usize] = if frames() < 1000 { &[1, 2] } else { &[1, 4, 16, 32] };
     let most = counts.iter().copied().max().unwrap_or(1);
-    let (exporter, readers) = (Peer::new()?, Peer::some(most)?);
+    let (exporter, readers) = (Peer::exporter()?, Peer::some(most)?);
     let mut setup = Setup { place: Place::new()?, exporter, seed };
     for kind in KINDS {
         for count in counts {
@@ -173,7 +173,7 @@ fn one(
 fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
     const ROUNDS: usize = 5;
     let frames = (frames() * 3 / 10).max(10);
-    let (exporter, readers) = (Peer::new()?, Peer::some(3)?);
+    let (exporter, readers) = (Peer::exporter()?, Peer::some(3)?);
     // A trial of few frames checks that the suite works and need not be slow.
     let sit_ms = frames.min(1000);
     let mut setup = Setup { place: Place::new()?, exporter, seed };

@@ -131,7 +131,7 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         } else {
             setup.exporter.number(Command::Unbind)?;
         }
-        setup.exporter = Peer::new()?;
+        setup.exporter = Peer::exporter()?;
         let memory = Some(KINDS[number % KINDS.len()]);
         setup.exporter.bind(Bind { path: setup.place.path(), memory, ..Bind::default() })?;
         let begin = Instant::now();

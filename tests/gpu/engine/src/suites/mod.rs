@@ -13,6 +13,7 @@ mod foreign;
 mod fresh;
 mod hostile;
 mod isolated;
+mod mps;
 mod order;
 mod policies;
 mod shortage;
@@ -59,6 +60,7 @@ pub static ALL: &[&[Case]] = &[
     fresh::CASES,
     two_gpus::CASES,
     isolated::CASES,
+    mps::CASES,
     bench::CASES,
 ];
 
@@ -114,7 +116,7 @@ impl Setup {
     }
 
     fn with(seed: u64, bind: Bind) -> Result<Setup> {
-        let setup = Setup { place: Place::new()?, exporter: Peer::new()?, seed };
+        let setup = Setup { place: Place::new()?, exporter: Peer::exporter()?, seed };
         setup.exporter.bind(Bind { path: setup.place.path(), seed, ..bind })?;
         Ok(setup)
     }

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
-use frameshare_gpu_harness::Skip;
+use frameshare_gpu_harness::{
+    Skip,
+    mps::{self, Mps},
+};
 
 use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
@@ -138,7 +141,7 @@ fn restarts(seed: u64) -> Result<String> {
             } else {
                 setup.exporter.number(Command::Unbind)?;
             }
-            setup.exporter = Peer::new()?;
+            setup.exporter = Peer::exporter()?;
             let bind = Bind { path: setup.place.path(), memory: Some(kind), ..Bind::default() };
             setup.exporter.bind(bind)?;
             if let Err(error) = setup.await_readers(2) {
@@ -205,7 +208,11 @@ fn same_process(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-fn require_root() -> Result<()> {
+/// The daemon of MPS serves one user at a time.
+fn require_root_outside(clients: &[Mps]) -> Result<()> {
+    if clients.contains(&mps::here()) {
+        return Err(Skip("MPS serves one user at a time".into()).into());
+    }
     if rustix::process::geteuid().is_root() {
         Ok(())
     } else {
@@ -215,7 +222,7 @@ fn require_root() -> Result<()> {
 
 /// Another unprivileged user is not admitted.
 fn another_user(seed: u64) -> Result<String> {
-    require_root()?;
+    require_root_outside(&[Mps::All, Mps::Readers])?;
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     setup.place.open()?;
     let reader = Peer::new()?;
@@ -231,12 +238,12 @@ fn another_user(seed: u64) -> Result<String> {
 /// A reader that may connect but is not trusted with GPU memory gets downloaded frames; a trusted
 /// one gets GPU memory.
 fn untrusted_user(seed: u64) -> Result<String> {
-    require_root()?;
+    require_root_outside(&[Mps::All])?;
     let mut seen = Vec::new();
     for trusted in [false, true] {
         let place = super::Place::new()?;
         place.open()?;
-        let setup = Setup { place, exporter: Peer::new()?, seed };
+        let setup = Setup { place, exporter: Peer::exporter()?, seed };
         setup.exporter.become_nobody()?;
         setup.exporter.bind(Bind {
             path: setup.place.path(),

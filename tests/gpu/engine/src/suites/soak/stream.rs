@@ -69,7 +69,7 @@ impl Stream<'_> {
         let (memory, fence) = MIX[number % MIX.len()];
         // CUDA does not guarantee that memory of other kinds outlives its exporter.
         let memory = if is_killed { MemoryKind::Vmm } else { memory };
-        let (place, exporter, permanent) = (Place::new()?, Peer::new()?, Peer::new()?);
+        let (place, exporter, permanent) = (Place::new()?, Peer::exporter()?, Peer::new()?);
         let stream = Stream {
             watched,
             place,
@@ -176,7 +176,7 @@ impl Stream<'_> {
     fn replace_exporter(&mut self) -> Result<()> {
         self.watched.begins("the replacement of a killed exporter");
         self.exporter.kill()?;
-        self.exporter = Peer::new()?;
+        self.exporter = Peer::exporter()?;
         self.watched.count(|tally| tally.exporters_killed += 1);
         // Frames published before the kill may be read too.
         self.published += RENEW;
