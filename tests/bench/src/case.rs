@@ -36,6 +36,14 @@ pub enum Transport {
     /// As `Gpu`, with readers that receive frames after their ready fence is signaled, so that no
     /// stream waits.
     GpuWritten,
+    /// As `GpuPool`, with memory of kind `vmm` and timeline fences.
+    GpuVmm,
+    /// As `GpuPool`, with memory of kind `vmm` and event fences.
+    GpuVmmEvent,
+    /// As `GpuPool`, with memory of kind `pool`.
+    GpuMempool,
+    /// As `GpuPool`, with memory of kind `legacy`.
+    GpuLegacy,
     /// Decoded frames through `cudaipcsink` and `cudaipcsrc io-mode=import`.
     Cudaipc,
     /// Decoded frames without a transport: the cost of the decoder itself.
@@ -57,6 +65,10 @@ impl Transport {
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
             Self::GpuWritten => "frameshare, gpu-wait=false",
+            Self::GpuVmm => "frameshare, vmm",
+            Self::GpuVmmEvent => "frameshare, vmm, event",
+            Self::GpuMempool => "frameshare, memory=pool",
+            Self::GpuLegacy => "frameshare, legacy",
             Self::Cudaipc => "cudaipc",
             Self::Decoder => "decoder alone",
         }
@@ -64,8 +76,14 @@ impl Transport {
 
     /// Whether frames come from a decoder, in GPU memory.
     pub fn decodes(self) -> bool {
-        use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, GpuWritten};
-        matches!(self, Gpu | GpuPool | GpuPolling | GpuWritten | Cudaipc | Decoder)
+        use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuWritten};
+        self.copies() || matches!(self, Gpu | GpuPolling | GpuWritten | Cudaipc | Decoder)
+    }
+
+    /// Whether the decoder copies its frames into frameshare's pool.
+    pub fn copies(self) -> bool {
+        use Transport::{GpuLegacy, GpuMempool, GpuPool, GpuVmm, GpuVmmEvent};
+        matches!(self, GpuPool | GpuVmm | GpuVmmEvent | GpuMempool | GpuLegacy)
     }
 
     /// Time in ns for which readers busy-poll before they sleep: longer than any frame interval, or
@@ -129,11 +147,16 @@ impl FromStr for Transport {
             "gpu-pool" => Self::GpuPool,
             "gpu-polling" => Self::GpuPolling,
             "gpu-written" => Self::GpuWritten,
+            "gpu-vmm" => Self::GpuVmm,
+            "gpu-vmm-event" => Self::GpuVmmEvent,
+            "gpu-mempool" => Self::GpuMempool,
+            "gpu-legacy" => Self::GpuLegacy,
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
                 "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, \
-                 pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
+                 pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
+                 gpu-mempool, gpu-legacy, cudaipc, decoder"
             ),
         })
     }

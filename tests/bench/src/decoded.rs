@@ -28,11 +28,16 @@ use std::{
 pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
     let clip = run.clip.as_ref().context("which clip? --clips says where they are")?;
     let socket = &run.socket;
+    let copying = |settings: &str| format!("framesharesink export=copy {settings} socket-path={socket}");
     let sink = match run.transport {
         Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
             format!("framesharesink socket-path={socket}")
         }
-        Transport::GpuPool => format!("framesharesink export=copy socket-path={socket}"),
+        Transport::GpuPool => copying(""),
+        Transport::GpuVmm => copying("memory=vmm fence=timeline"),
+        Transport::GpuVmmEvent => copying("memory=vmm fence=event"),
+        Transport::GpuMempool => copying("memory=pool"),
+        Transport::GpuLegacy => copying("memory=legacy"),
         Transport::Cudaipc => format!("cudaipcsink address={socket}"),
         Transport::Decoder => "fakesink".into(),
         other => bail!("{} does not decode", other.name()),
@@ -40,7 +45,7 @@ pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
     // With one output surface, the default since GStreamer 1.26, the decoder copies each frame
     // into a buffer of downstream's pool. With 0 it allocates the number that downstream
     // requests, and pushes its own surfaces.
-    let surfaces = if run.transport == Transport::GpuPool { 1 } else { 0 };
+    let surfaces = if run.transport.copies() { 1 } else { 0 };
     let pipeline = launch(&format!(
         "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
          ! nvh264dec name=decoder num-output-surfaces={surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",

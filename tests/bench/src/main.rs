@@ -20,6 +20,7 @@ mod decoded;
 mod export;
 mod kernel;
 mod many;
+mod mps;
 mod observed;
 mod options;
 mod outcome;

@@ -4,6 +4,7 @@
 
 use crate::{
     case::{Case, Transport},
+    mps::Mps,
     pace::Exported,
     watch::Received,
 };
@@ -18,6 +19,9 @@ pub struct Outcome {
     pub transport: Transport,
     /// The case.
     pub case: Case,
+    /// The clients of MPS.
+    #[serde(default)]
+    pub mps: Mps,
     /// Figures, or the point at which the run got stuck.
     pub result: std::result::Result<Figures, String>,
 }

@@ -51,13 +51,14 @@ fn without_the_cut(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Size;
+    use crate::{case::Size, mps::Mps};
 
     #[test]
     fn incomplete_case_is_left_out() {
         let run = |round, readers, transport| Outcome {
             round,
             transport,
+            mps: Mps::default(),
             case: Case { size: Size { width: 320, height: 240 }, readers, rate: 0, by_kernel: false },
             result: Err("stuck".into()),
         };

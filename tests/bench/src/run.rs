@@ -4,6 +4,7 @@
 
 use crate::{
     case::{Run, Transport},
+    mps::{self, Mps},
     options::Options,
     outcome::{Figures, Outcome},
     pipewire::{self, Daemon},
@@ -60,7 +61,7 @@ pub fn all(options: &Options) -> Result<()> {
                         .map(|clips| Ok::<_, anyhow::Error>(clips.join(case.size.clip()?)))
                         .transpose()?,
                 };
-                let outcome = Outcome { round, transport, case, result: once(run)? };
+                let outcome = Outcome { round, transport, case, mps: Mps::here(), result: once(run)? };
                 eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
                 if let Some(file) = &mut file {
                     raw::write(file, &outcome)?;
@@ -141,6 +142,7 @@ impl Role {
         let mut process = pipewire::enter(&mut command, &pipewire_folder(run))
             .arg(role)
             .arg(serde_json::to_string(run)?)
+            .envs(mps::variables(role))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
