@@ -82,7 +82,7 @@ impl<'a> Setup<'a> {
     fn exporter(&self) -> Result<Process> {
         let picture = Self::picture(self.setting, self.transport.on_gpu, true);
         let sink = self.at(self.transport.sink);
-        let exporter = Process::start(self.setting, &[], &format!("{picture} ! {sink}"))?;
+        let exporter = Process::exporter(self.setting, &format!("{picture} ! {sink}"))?;
         let until = Instant::now() + PATIENCE;
         while !self.folder.path().join("s").exists() && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));

@@ -28,6 +28,11 @@ pub struct End {
     pub error: String,
 }
 
+/// Variables of `tests/gpu/mps.sh`: processes of this role are clients of NVIDIA's multi-process
+/// service, whose daemon has its pipes in the folder.
+const EXPORTERS: &str = "MPS_OF_EXPORTERS";
+const READERS: &str = "MPS_OF_READERS";
+
 fn command(setting: &Setting, user: &[&str]) -> Command {
     let mut words = setting.by.iter().map(String::as_str).chain(user.iter().copied());
     let mut command = Command::new(words.next().unwrap_or("env"));
@@ -51,9 +56,21 @@ pub fn version(setting: &Setting) -> Result<String> {
 }
 
 impl Process {
+    /// Starts an exporting pipeline.
+    pub fn exporter(setting: &Setting, pipeline: &str) -> Result<Self> {
+        Self::begin(setting, &[], pipeline, EXPORTERS)
+    }
+
     /// Starts a pipeline; `user` is a command that changes the user.
     pub fn start(setting: &Setting, user: &[&str], pipeline: &str) -> Result<Self> {
+        Self::begin(setting, user, pipeline, READERS)
+    }
+
+    fn begin(setting: &Setting, user: &[&str], pipeline: &str, mps: &str) -> Result<Self> {
+        // The daemon serves one user.
+        let mps = std::env::var_os(mps).filter(|_| user.is_empty());
         let mut child = command(setting, user)
+            .envs(mps.map(|folder| ("CUDA_MPS_PIPE_DIRECTORY", folder)))
             .args(["gst-launch-1.0", "-q", "-e"])
             .args(pipeline.split_whitespace())
             .spawn()
