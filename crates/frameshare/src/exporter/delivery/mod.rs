@@ -5,5 +5,7 @@
 pub mod backpressure;
 pub mod download_target;
 mod publish;
+#[cfg(test)]
+mod tests;
 
 pub use publish::publish;

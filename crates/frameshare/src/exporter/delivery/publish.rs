@@ -123,11 +123,21 @@ fn when_there_is_room<T>(
     mut publish: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut state = shared.lock();
-    if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
-        // Unlocking wakes the readers; reclaiming their released frames can wait.
-        drop(state);
-        shared.with(State::reclaim);
-        return Ok(Some(outcome));
+    if state.has_room() {
+        // One pass over all claims, which share cache lines with what is published. Release fences
+        // take driver calls, which can wait until the readers are woken.
+        let polls = state.needs_poll();
+        let polls_first = polls && !shared.has_gpu();
+        if polls_first {
+            state.reclaim();
+        }
+        if let Some(outcome) = publish(&mut state) {
+            drop(state);
+            if polls && !polls_first {
+                shared.with(State::reclaim);
+            }
+            return Ok(Some(outcome));
+        }
     }
     drop(state);
     let outcome = wait_until(shared, interrupt, timeout, Awaited::Room, publish)?;

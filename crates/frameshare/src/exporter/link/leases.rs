@@ -176,6 +176,14 @@ impl Leases {
         self.entries.iter_mut().flatten().for_each(|lease| lease.is_fenced = true);
     }
 
+    /// Writes claims of untaken frames that no correct reader writes.
+    #[cfg(test)]
+    pub fn falsify_claims(&self) {
+        for (entry, lease) in self.leases() {
+            assert_eq!(self.producer.revoke(entry, lease.sequence), Ok(Revocation::Revoked));
+        }
+    }
+
     /// Returns whether the reader has opened events of this exporter.
     pub fn has_events(&self) -> bool {
         self.fence.kind() == FenceKind::Event

@@ -150,6 +150,8 @@ pub struct State {
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
     trimming: Trimming,
+    /// All readers were polled for a slot since the last publication: the next one need not.
+    is_polled: bool,
     /// The weight of the frame that waits for readers.
     awaited: Weight,
     /// A release fence was pending at the last poll of all of them, or at a poll since.
@@ -214,6 +216,7 @@ impl State {
             last: None,
             overflow_until: None,
             trimming: Trimming::default(),
+            is_polled: false,
             awaited: Weight::default(),
             fences_pending: false,
             downloads: None,
@@ -246,7 +249,9 @@ impl State {
         let mut ended = Vec::new();
         let mut pending = false;
         let timeout = self.config.fence_timeout;
+        let mut spent = Vec::new();
         self.each_link(|link| {
+            spent.append(&mut link.outbox.take_spent());
             pending |= link.leases.collect_released(&mut ended, timeout)?;
             Ok(())
         });
@@ -260,12 +265,9 @@ impl State {
             }
         }
         self.fences_pending = pending;
-        for link in self.links.iter_mut().chain(&mut self.draining) {
-            // Freeing memory may wait for a GPU.
-            for memory in link.outbox.take_spent() {
-                self.trash.push(Box::new(memory));
-            }
-        }
+        self.draining.iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
+        // Freeing memory may wait for a GPU.
+        self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.pinned.collect(&mut self.dropped);
@@ -283,6 +285,11 @@ impl State {
             self.retire();
         }
         progress
+    }
+
+    /// Returns whether a publication has to poll readers: the acquisition of its slot did not.
+    pub fn needs_poll(&mut self) -> bool {
+        !mem::take(&mut self.is_polled)
     }
 
     /// Wake-ups of readers, sent when the state is unlocked.

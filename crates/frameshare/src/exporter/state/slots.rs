@@ -16,8 +16,6 @@ const PAGE: u64 = 4096;
 impl State {
     /// Returns a free slot of at least `size` bytes, or capacity for one.
     pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Vacancy, AcquireError> {
-        // This may find that the GPU has failed, and close the stream.
-        self.reclaim();
         if self.closed {
             return Err(AcquireError::Closed);
         }
@@ -29,11 +27,27 @@ impl State {
         let renew = mem::replace(&mut self.renew, false);
         self.renew_host |= renew;
         self.renew_generation(kind, needed, renew)?;
-        let max = self.config.max_slots;
-        if purpose == Purpose::Pool && self.promised_slots() >= max {
-            return Err(AcquireError::Exhausted { max_slots: max });
+        // Readers are polled once a frame: here if no slot is free, else by the publication.
+        if self.may_take(purpose)
+            && let Some(slot) = self.free_slot(kind, 0)
+        {
+            return Ok(Vacancy::Free(slot));
+        }
+        // This may find that the GPU has failed, and close the stream.
+        self.reclaim();
+        self.is_polled = true;
+        if self.closed {
+            return Err(AcquireError::Closed);
+        }
+        if !self.may_take(purpose) {
+            return Err(AcquireError::Exhausted { max_slots: self.config.max_slots });
         }
         self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))
+    }
+
+    /// Returns whether one more slot may be used for this purpose.
+    fn may_take(&self, purpose: Purpose) -> bool {
+        purpose == Purpose::Copy || self.promised_slots() < self.config.max_slots
     }
 
     /// Returns a free slot of the open generation of this kind, or capacity for one, if there is

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Readers are polled once a frame, by `acquire` or by `publish`: releases and false claims are
+//! found by whichever of them it is.
+
+use crate::{
+    Endpoint, Interrupt,
+    exporter::{Config, Exporter, Frame, History, Purpose, Slot},
+    fence::Written,
+    reader::{self, Item, Reader},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+const SIZE: u64 = 1000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Stream {
+    _folder: tempfile::TempDir,
+    exporter: Exporter,
+    endpoint: Endpoint,
+    interrupt: Interrupt,
+    /// Number of frames whose last lease has ended.
+    ended: Arc<AtomicUsize>,
+}
+
+/// User data of a frame.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Stream {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default().history(History::None), drop).unwrap();
+        let (interrupt, ended) = (Interrupt::new().unwrap(), Arc::default());
+        Self { _folder: folder, exporter, endpoint, interrupt, ended }
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::connect(&self.endpoint, reader::Config::default(), &self.interrupt).unwrap()
+    }
+
+    fn acquire(&self) -> Slot {
+        self.exporter.acquire(SIZE, Purpose::Copy).unwrap()
+    }
+
+    fn publish(&self, slot: &Slot) {
+        let keep: Box<dyn std::any::Any + Send> = Box::new(Counted(self.ended.clone()));
+        let frame = Frame { keep: Some(keep), ..Frame::new(slot, SIZE, Written::Cpu) };
+        self.exporter.publish(frame, &self.interrupt).unwrap();
+    }
+
+    /// Takes a frame, which the caller holds.
+    fn take(&self, reader: &mut Reader) -> reader::Frame {
+        loop {
+            match reader.next(Some(PATIENCE), &self.interrupt).unwrap() {
+                Some(Item::Frame(frame)) => return frame,
+                Some(_) => {}
+                None => panic!("no frame has arrived"),
+            }
+        }
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Lets the first reader have written false claims of its untaken frames.
+    fn falsify_claims(&self) {
+        self.exporter.locked(|state| state.links().next().unwrap().leases.falsify_claims());
+    }
+}
+
+#[test]
+fn release_is_found_once_a_frame() {
+    let stream = Stream::new();
+    let mut reader = stream.reader();
+    let first = stream.acquire();
+    stream.publish(&first);
+    drop(stream.take(&mut reader));
+    let second = stream.acquire();
+    assert_eq!(stream.ended(), 1, "the only slot was in use: the readers are polled for another one");
+    stream.publish(&second);
+    drop(stream.take(&mut reader));
+    stream.publish(&second);
+    assert_eq!(stream.ended(), 2, "nothing was acquired: the publication polls the readers");
+    drop(stream.take(&mut reader));
+    drop(first);
+    drop(stream.acquire());
+    assert_eq!(stream.ended(), 2, "a slot is free");
+    stream.publish(&second);
+    assert_eq!(stream.ended(), 3);
+}
+
+#[test]
+fn false_claim_is_found_when_slot_is_acquired() {
+    let stream = Stream::new();
+    let (_hostile, mut honest) = (stream.reader(), stream.reader());
+    let slot = stream.acquire();
+    stream.publish(&slot);
+    let held = stream.take(&mut honest);
+    stream.falsify_claims();
+    let second = stream.acquire();
+    assert_eq!((stream.exporter.reader_count(), stream.ended()), (1, 0), "the honest one has a lease");
+    assert_ne!(second.0.id, slot.0.id);
+    drop(held);
+    stream.publish(&second);
+    drop(stream.take(&mut honest));
+}
+
+#[test]
+fn false_claim_is_found_by_publication() {
+    let stream = Stream::new();
+    let (_hostile, mut honest) = (stream.reader(), stream.reader());
+    let (first, second) = (stream.acquire(), stream.acquire());
+    stream.publish(&first);
+    let held = stream.take(&mut honest);
+    stream.falsify_claims();
+    stream.publish(&second);
+    assert_eq!((stream.exporter.reader_count(), stream.ended()), (1, 0));
+    drop((held, stream.take(&mut honest)));
+}
+
+/// A claim that changes behind the poll of its frame: the lease goes on until the next one.
+#[test]
+fn false_claim_behind_poll_ends_no_lease() {
+    let stream = Stream::new();
+    let (_hostile, mut honest) = (stream.reader(), stream.reader());
+    let first = stream.acquire();
+    stream.publish(&first);
+    let held = stream.take(&mut honest);
+    let second = stream.acquire();
+    assert_ne!(second.0.id, first.0.id, "the readers were polled");
+    stream.falsify_claims();
+    stream.publish(&second);
+    assert_eq!((stream.exporter.stats().readers.len(), stream.ended()), (1, 0), "stats() polls, too");
+    drop(held);
+    stream.exporter.reclaim();
+    assert_eq!(stream.ended(), 1);
+    drop(stream.take(&mut honest));
+}
