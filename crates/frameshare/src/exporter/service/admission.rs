@@ -65,6 +65,8 @@ fn try_to_admit(
             return None;
         }
     };
+    #[cfg(test)]
+    super::stall::reach(shared.id);
     // Destroying CUDA events, and freeing a slot, take long: what the reader does not get is
     // dropped with the state unlocked.
     let mut shares = Some(Shares::new(&promise, peer.uid, &shared.label));

@@ -13,6 +13,8 @@ mod observers;
 mod open;
 mod pending;
 mod serving;
+#[cfg(test)]
+pub mod stall;
 
 pub use late_gpu::use_gpu;
 

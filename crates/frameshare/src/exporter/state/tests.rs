@@ -5,16 +5,19 @@
 
 use crate::{
     Endpoint, Interrupt, Policy,
-    exporter::{Config, Exporter, Frame, Notice, Purpose, Slot, SlowReaders},
-    fence::Written,
+    exporter::{Config, Exporter, Frame, Notice, Purpose, Slot, SlowReaders, service::stall},
+    fence::{ExporterFence, FenceError, FenceState, Signals, Written},
+    memory::{Address, Allocation, Handle, select::Selected},
     observer::Observer,
     reader::{self, Item, Reader},
+    service::holds_baton,
     sys::{Timeout, is_ready, wait},
 };
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     sync::{
-        Mutex,
+        Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -34,14 +37,16 @@ struct Stream {
 }
 
 /// Blocks the thread that drops it until it is released.
+#[derive(Debug)]
 struct Blocker {
-    begun: Sender<()>,
+    /// Gets whether the thread holds the baton.
+    begun: Sender<bool>,
     released: Mutex<Receiver<()>>,
 }
 
 /// The test's side of a blocker.
 struct Blocked {
-    begun: Receiver<()>,
+    begun: Receiver<bool>,
     release: Sender<()>,
 }
 
@@ -53,7 +58,7 @@ fn blocker() -> (Blocker, Blocked) {
 
 impl Blocker {
     fn block(&self) {
-        let _ = self.begun.send(());
+        let _ = self.begun.send(holds_baton());
         let _ = self.released.lock().unwrap().recv();
     }
 }
@@ -67,7 +72,12 @@ impl Drop for Blocker {
 impl Blocked {
     /// Waits until the blocker blocks.
     fn wait(&self) {
-        self.begun.recv_timeout(PATIENCE).expect("the thread gets there");
+        assert!(!self.holds_baton(), "other streams wait for this thread");
+    }
+
+    /// Waits until the blocker blocks. Returns whether its thread holds the baton then.
+    fn holds_baton(&self) -> bool {
+        self.begun.recv_timeout(PATIENCE).expect("the thread gets there")
     }
 }
 
@@ -209,6 +219,122 @@ fn state_locked_for_long_delays_no_other_stream() {
     });
     // It blocks when it is dropped, too, and was released.
     slow.assert_is_served();
+}
+
+#[test]
+fn admission_that_waits_for_memory_delays_no_other_stream() {
+    let (slow, other) = (Stream::new(), Stream::new());
+    let (blocker, blocked) = blocker();
+    stall::set(slow.exporter.0.shared.id, move || blocker.block());
+    thread::scope(|scope| {
+        let joining = scope.spawn(|| slow.reader());
+        blocked.wait();
+        assert_others_go_on(other);
+        assert!(!joining.is_finished());
+        drop(blocked.release);
+        joining.join().unwrap();
+    });
+    slow.assert_is_served();
+}
+
+/// Memory whose size takes a call that blocks, as those of a driver may.
+#[derive(Debug)]
+struct SlowMemory(Arc<dyn Allocation>, Blocker);
+
+impl Allocation for SlowMemory {
+    fn address(&self) -> Address {
+        self.0.address()
+    }
+
+    fn size(&self) -> u64 {
+        if thread::current().name() == Some("frameshare") {
+            self.1.block();
+        }
+        self.0.size()
+    }
+
+    fn handle(&self) -> Handle<'_> {
+        self.0.handle()
+    }
+}
+
+#[test]
+fn snapshot_that_takes_long_delays_no_other_stream() {
+    let (slow, other) = (Stream::new(), Stream::new());
+    let (blocker, blocked) = blocker();
+    let slot = slow.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    slow.exporter.locked(|state| {
+        let memory = Arc::new(SlowMemory(slot.0.memory.clone(), blocker));
+        state.generations[0].add(memory, slow.exporter.0.shared.id);
+    });
+    thread::scope(|scope| {
+        let observing = scope.spawn(|| Observer::connect(&slow.endpoint, PATIENCE).unwrap());
+        blocked.wait();
+        assert_others_go_on(other);
+        assert!(!observing.is_finished());
+        drop(blocked.release);
+        observing.join().unwrap();
+    });
+}
+
+/// A release whose poll is a driver call that does not return.
+#[derive(Debug)]
+struct HangingFence(Blocker);
+
+impl ExporterFence for HangingFence {
+    fn kind(&self) -> FenceKind {
+        FenceKind::Event
+    }
+
+    fn signal_ready(&mut self, _: EntryIndex, _: Sequence, _: &mut Signals) -> Result<(), FenceError> {
+        Ok(())
+    }
+
+    fn poll_released(&mut self, _: EntryIndex, _: Sequence) -> Result<FenceState, FenceError> {
+        self.0.block();
+        Ok(FenceState::Ready)
+    }
+}
+
+/// Has the service thread poll a release in a hanging call, and returns its reader.
+fn hang_in_a_gpu_call(slow: &Stream, blocker: Blocker, has_gpu: bool) -> Reader {
+    let mut reader = slow.reader();
+    slow.publish(None);
+    let frame = reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap();
+    let choice = Selected { kind: FenceKind::Event, why: String::new() };
+    slow.exporter.locked(|state| {
+        let leases = &mut state.links[0].leases;
+        leases.set_fence(Box::new(HangingFence(blocker)), choice);
+        leases.fence_all();
+    });
+    if has_gpu {
+        slow.exporter.0.shared.note_gpu();
+    }
+    drop(frame);
+    slow.exporter.0.shared.service.wake();
+    reader
+}
+
+#[test]
+fn gpu_call_that_hangs_delays_no_other_stream() {
+    let (slow, other) = (Stream::new(), Stream::new());
+    let (blocker, blocked) = blocker();
+    let _reader = hang_in_a_gpu_call(&slow, blocker, true);
+    blocked.wait();
+    assert_others_go_on(other);
+    drop(blocked.release);
+    slow.assert_is_served_beside(1);
+}
+
+/// Control: the exporter is not known to have a GPU, so its turn keeps the baton.
+#[test]
+fn gpu_call_of_unknown_gpu_holds_baton() {
+    let slow = Stream::new();
+    let (blocker, blocked) = blocker();
+    let _reader = hang_in_a_gpu_call(&slow, blocker, false);
+    assert!(blocked.holds_baton());
+    drop(blocked.release);
+    slow.assert_is_served_beside(1);
 }
 
 /// The user data of a frame may own exporters: its own one, and that of another stream.
