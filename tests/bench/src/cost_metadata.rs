@@ -102,11 +102,11 @@ fn take(reader: &mut Reader, metadata: &[u8]) -> Result<()> {
     }
 }
 
-fn micros(time: Duration) -> f64 {
+pub fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or_default()
 }

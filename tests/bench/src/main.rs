@@ -16,6 +16,9 @@
 
 mod case;
 mod cost_metadata;
+mod cost_readers;
+mod cost_split;
+mod cuda_calls;
 mod decoded;
 mod export;
 mod kernel;
@@ -70,6 +73,14 @@ fn main() {
         (Some("--many"), rounds) => many::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5)),
         (Some("--metadata"), rounds) => {
             cost_metadata::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
+        }
+        (Some("--cost-of-readers"), rounds) => {
+            let rounds = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
+            cost_readers::all(rounds, arguments.next().and_then(|readers| readers.parse().ok()))
+        }
+        (Some("split"), Some(plan)) => exit(split(&plan)),
+        (Some("--cost-split"), rounds) => {
+            cost_split::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
@@ -130,6 +141,12 @@ fn observe(socket: &str) -> Result<()> {
 fn gather(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     many::gather(plan)
+}
+
+/// Runs a role of [`cost_split`] in a process that this program started.
+fn split(plan: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    cost_split::play(plan)
 }
 
 /// Sends one line to the parent.

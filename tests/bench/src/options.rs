@@ -14,6 +14,9 @@ frameshare-bench --many [N]            many streams and many readers in one proc
 frameshare-bench --metadata [N]        frames with metadata, N rounds (5)
 frameshare-bench --sharing CLIP...     one decoder shared, beside one in each reader: CLIP.h264 [--gpu]
                                        [--readers N,...] [--rounds N] [--seconds S] [--raw FILE]
+frameshare-bench --cost-of-readers [N [READERS]]
+                                       acquiring and publishing alone, 0 to 64 readers, N rounds (5)
+frameshare-bench --cost-split [N]      parts of a frame's cost by controls, N rounds (5)
 frameshare-bench --observers [N]       a lossless reader beside 1,000 observers a second, N rounds (5)
 
   --quick                  smoke test: one short round of frameshare alone

@@ -3,6 +3,7 @@
 //! Pace of the exporter: the phases of a run, and the time of each frame.
 
 use crate::{
+    cuda_calls,
     stamp::{Phase, Stamp, now},
     usage::{Usage, cpu_of},
 };
@@ -119,11 +120,13 @@ impl Pace {
                 self.phase = Phase::Measure;
                 self.daemon_before = self.daemon.map_or(0, cpu_of);
                 self.before = Usage::now();
+                cuda_calls::begin();
             }
             Phase::Measure if passed >= self.measure => {
                 self.phase = Phase::End;
                 let usage = Usage::now().since(self.before);
                 let daemon_cpu = self.daemon.map_or(0, cpu_of).saturating_sub(self.daemon_before);
+                cuda_calls::end("exporter", self.frames, usage);
                 let seconds = passed as f64 / 1e9;
                 (self.done)(Exported { frames: self.frames, seconds, usage, daemon_cpu, copied: None });
             }

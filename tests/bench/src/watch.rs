@@ -3,6 +3,7 @@
 //! Observer of the frames of one reader, and its measurements.
 
 use crate::{
+    cuda_calls,
     stamp::{Phase, Stamp, now},
     usage::Usage,
 };
@@ -92,6 +93,7 @@ impl Watch {
         }
         if phase == Phase::Measure {
             self.before = Usage::now();
+            cuda_calls::begin();
             self.began = now();
         }
         // A `latest` reader may have lost all measured frames; it then reports zero.
@@ -99,6 +101,7 @@ impl Watch {
             let mut received = mem::take(&mut self.received);
             if received.frames > 0 {
                 received.usage = Usage::now().since(self.before);
+                cuda_calls::end("reader", received.frames, received.usage);
                 received.seconds = (time - self.began) as f64 / 1e9;
             }
             self.latencies.sort_unstable();
