@@ -2,6 +2,9 @@
 
 //! Descriptors in flight: sent to a reader and not received by it.
 //!
+//! The kernel says how many bytes of a socket's packets are unreceived, and readers receive in
+//! order: a packet has been received if no more bytes are unreceived than were sent after it.
+//!
 //! The kernel counts them against the sender's user and refuses further ones beyond `RLIMIT_NOFILE`
 //! (unix(7), ETOOMANYREFS). Closing a connection does not free them: they stay in flight until the
 //! reader receives them or closes its end. They are therefore counted for this whole process and
@@ -10,6 +13,9 @@
 
 use crate::sys::{Socket, file_limit, unreceived};
 use std::{
+    collections::VecDeque,
+    io,
+    os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -43,9 +49,49 @@ struct Connections {
 struct Connection {
     socket: Arc<Socket>,
     uid: u32,
-    /// Descriptors that were sent since the reader was last known to have received everything; one
-    /// more for the socket of a closed connection.
+    packets: Mutex<Packets>,
+    /// Descriptors that were in flight when that was last checked, and those sent since; one more
+    /// for the socket of a closed connection.
     count: AtomicUsize,
+}
+
+/// The packets of a connection, from the oldest one with descriptors in flight on.
+#[derive(Debug, Default)]
+struct Packets {
+    /// Bytes that were sent, as the kernel counts them, and some that were before.
+    sent: usize,
+    /// Packets with descriptors: those bytes up to each one, and the number of its descriptors.
+    with_descriptors: VecDeque<(usize, usize)>,
+}
+
+impl Packets {
+    /// Records a packet with so many descriptors, and the unreceived bytes `before` and `after` it.
+    ///
+    /// If the reader received packets in between, their bytes are missing in the difference. Then
+    /// packets count as in flight for longer, and none for too short a time.
+    fn push(&mut self, descriptors: usize, before: usize, after: usize) {
+        if self.with_descriptors.is_empty() {
+            self.sent = before;
+        }
+        self.sent = (self.sent + after.saturating_sub(before)).max(after);
+        if descriptors > 0 {
+            self.with_descriptors.push_back((self.sent, descriptors));
+        }
+    }
+
+    /// Forgets packets that were received, when so many bytes are not. Returns the number of their
+    /// descriptors.
+    fn take_received(&mut self, unreceived: usize) -> usize {
+        let received = self.sent.saturating_sub(unreceived);
+        let mut descriptors = 0;
+        while let Some((end, count)) = self.with_descriptors.front()
+            && (*end <= received || unreceived == 0)
+        {
+            descriptors += count;
+            self.with_descriptors.pop_front();
+        }
+        descriptors
+    }
 }
 
 impl Connection {
@@ -53,15 +99,29 @@ impl Connection {
         self.count.load(Relaxed)
     }
 
-    /// Asks the kernel whether the reader has received everything.
-    fn has_received_all(&self) -> bool {
-        let before = self.count();
-        let all = unreceived(&*self.socket).is_ok_and(|bytes| bytes == 0);
-        if all {
-            // Descriptors that another thread has sent in between still count.
-            let _ = self.count.compare_exchange(before, 0, Relaxed, Relaxed);
+    fn packets(&self) -> MutexGuard<'_, Packets> {
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut packets = self.packets();
+        if fds.is_empty() && packets.with_descriptors.is_empty() {
+            return self.socket.send(packet, fds);
         }
-        all
+        let before = unreceived(&*self.socket)?;
+        self.socket.send(packet, fds)?;
+        self.count.fetch_add(fds.len(), Relaxed);
+        // Without the number the packet counts until the reader has received all.
+        packets.push(fds.len(), before, unreceived(&*self.socket).unwrap_or(before));
+        Ok(())
+    }
+
+    /// Asks the kernel what the reader has received. Returns whether that is everything.
+    fn check(&self) -> bool {
+        let mut packets = self.packets();
+        let Ok(bytes) = unreceived(&*self.socket) else { return false };
+        self.count.fetch_sub(packets.take_received(bytes), Relaxed);
+        bytes == 0
     }
 }
 
@@ -86,9 +146,7 @@ impl Connections {
             return false;
         }
         if self.total() >= most {
-            self.open.iter().for_each(|connection| {
-                connection.has_received_all();
-            });
+            self.open.iter().for_each(|connection| _ = connection.check());
         }
         self.total() < most || self.all().filter(of_user).all(|connection| connection.count() == 0)
     }
@@ -101,39 +159,40 @@ pub struct InFlight(Arc<Connection>);
 impl InFlight {
     /// Begins to count for a connection to a process of user `uid`.
     pub fn new(socket: Arc<Socket>, uid: u32) -> Self {
-        let connection = Arc::new(Connection { socket, uid, count: AtomicUsize::new(0) });
+        let (packets, count) = (Mutex::default(), AtomicUsize::new(0));
+        let connection = Arc::new(Connection { socket, uid, packets, count });
         Connections::lock().open.push(connection.clone());
         Self(connection)
     }
 
-    pub fn socket(&self) -> &Socket {
-        &self.0.socket
+    /// Sends a packet, as [`Socket::send`] does.
+    ///
+    /// # Errors
+    /// Those of [`Socket::send`].
+    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.0.send(packet, fds)
     }
 
-    pub fn add(&self, count: usize) {
-        self.0.count.fetch_add(count, Relaxed);
-    }
-
-    /// An upper bound of their number.
+    /// Their number at the last check, and those sent since.
     pub fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Asks the kernel whether the reader has received everything.
-    pub fn has_received_all(&self) -> bool {
-        self.0.has_received_all()
+    /// Asks the kernel what the reader has received. Returns whether that is everything.
+    pub fn check(&self) -> bool {
+        self.0.check()
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let keeps = self.count() > 0 && !self.has_received_all();
+        let keeps = self.count() > 0 && !self.check();
         // The list keeps the socket open; without a shutdown the reader would not notice the end.
         self.0.socket.shut_down();
         let mut connections = Connections::lock();
         connections.open.retain(|other| !Arc::ptr_eq(other, &self.0));
         if keeps {
-            self.add(1);
+            self.0.count.fetch_add(1, Relaxed);
             connections.closed.push(self.0.clone());
         }
         let starts = keeps && !connections.is_watched;
@@ -164,13 +223,13 @@ fn watch() {
 
 /// Forgets closed connections whose readers have received everything or closed their ends.
 fn check() {
-    let has_received_all = |connection: &mut Arc<Connection>| connection.has_received_all();
-    let gone: Vec<_> = Connections::lock().closed.extract_if(.., has_received_all).collect();
+    let is_over = |connection: &mut Arc<Connection>| connection.check();
+    let gone: Vec<_> = Connections::lock().closed.extract_if(.., is_over).collect();
     // Sockets are closed without the lock.
     drop(gone);
 }
 
-/// An upper bound of the descriptors in flight of this process.
+/// The descriptors in flight of this process, as of the last check of each connection.
 pub fn total() -> usize {
     Connections::lock().total()
 }
@@ -199,7 +258,7 @@ pub fn too_many(uid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Listener, connect, memfd};
+    use crate::sys::{Listener, Received, connect, memfd};
     use std::{os::fd::AsFd, thread, time::Instant};
 
     #[test]
@@ -213,8 +272,7 @@ mod tests {
         let kept = Arc::downgrade(&ours);
         let in_flight = InFlight::new(ours, UID);
         let file = memfd("test", 4096).unwrap();
-        in_flight.socket().send(b"message", &[file.as_fd()]).unwrap();
-        in_flight.add(1);
+        in_flight.send(b"message", &[file.as_fd()]).unwrap();
         drop(in_flight);
         thread::sleep(Duration::from_millis(100));
         assert!(kept.upgrade().is_some());
@@ -225,5 +283,58 @@ mod tests {
             assert!(Instant::now() < end, "the socket stays open");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Both ends of a connection to a process of this user.
+    fn pair(uid: u32) -> (InFlight, Socket, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let theirs = connect(&path).unwrap();
+        (InFlight::new(Arc::new(listener.accept().unwrap().unwrap()), uid), theirs, folder)
+    }
+
+    fn receive(socket: &Socket) {
+        assert!(matches!(socket.receive().unwrap(), Received::Packet(..)));
+    }
+
+    /// The reader is never seen to have received everything.
+    #[test]
+    fn descriptors_in_flight_are_counted_packet_by_packet() {
+        let (ours, theirs, _folder) = pair(4_000_011);
+        let file = memfd("test", 4096).unwrap();
+        let send = |length: usize, count: usize| {
+            ours.send(&vec![0; length], &vec![file.as_fd(); count]).unwrap();
+        };
+        send(100, 0);
+        for (length, count) in [(10, 1), (5000, 2), (1, 0), (40_000, 3)] {
+            send(length, count);
+        }
+        let left = |received: usize| {
+            (0..received).for_each(|_| receive(&theirs));
+            assert!(!ours.check());
+            ours.count()
+        };
+        assert_eq!((left(0), left(1), left(1), left(1), left(1)), (6, 6, 5, 3, 3));
+        for _ in 0..100 {
+            send(700, 1);
+            assert_eq!(left(1), 1);
+        }
+        receive(&theirs);
+        assert!(ours.check());
+        assert_eq!(ours.count(), 0);
+    }
+
+    /// Packets that are received between the two questions to the kernel make others count for
+    /// longer, and none for too short a time.
+    #[test]
+    fn reception_during_a_send_counts_nothing_too_early() {
+        let mut packets = Packets::default();
+        packets.push(1, 0, 100);
+        packets.push(1, 100, 150);
+        assert_eq!(packets.take_received(150), 0, "of 200 bytes, 50 are received: none as a whole");
+        assert_eq!(packets.take_received(100), 0);
+        packets.push(1, 100, 200);
+        assert_eq!((packets.take_received(100), packets.take_received(0)), (2, 1));
     }
 }

@@ -254,9 +254,8 @@ impl Outbox {
             }
             let Some(packet) = self.waiting.front() else { break };
             let fds: Vec<_> = packet.attachments.iter().filter_map(Attachment::fd).collect();
-            match self.in_flight.socket().send(&packet.bytes, &fds) {
+            match self.in_flight.send(&packet.bytes, &fds) {
                 Ok(()) => {
-                    self.in_flight.add(count);
                     self.bytes_in_flight += payload;
                     pause = SHORTEST;
                     self.pop();
@@ -321,13 +320,15 @@ impl Outbox {
             return true;
         }
         let share = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
-        let fits = self.in_flight.count() + count <= MAX_IN_FLIGHT && in_flight::total() + count <= share;
-        fits || self.has_received_all()
+        let fits = |in_flight: &InFlight| {
+            in_flight.count() + count <= MAX_IN_FLIGHT && in_flight::total() + count <= share
+        };
+        fits(&self.in_flight) || self.has_received_all() || fits(&self.in_flight)
     }
 
     /// Asks the kernel whether the reader has received all that was sent.
     fn has_received_all(&mut self) -> bool {
-        let all = self.in_flight.has_received_all();
+        let all = self.in_flight.check();
         if all {
             self.bytes_in_flight = 0;
         }

@@ -115,9 +115,8 @@ impl Observing {
         };
         let packet =
             ToReader::Snapshot { request: self.request, rights, payload }.encode().map_err(|_| None)?;
-        match self.socket.send(&packet, &fds) {
+        match self.in_flight.send(&packet, &fds) {
             Ok(()) => {
-                self.in_flight.add(fds.len());
                 self.is_answered = true;
                 self.next = now + INTERVAL;
                 self.due = self.interval.map(|interval| now + interval);
@@ -208,7 +207,7 @@ impl Observers {
         for id in due {
             let Some(index) = self.index(id) else { continue };
             let observer = &mut self.observers[index];
-            if !observer.in_flight.has_received_all() {
+            if !observer.in_flight.check() {
                 if let Some(ending) = observer.put_off(now) {
                     self.disconnect(shared, index, &ending);
                 }
