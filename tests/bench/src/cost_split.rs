@@ -153,8 +153,10 @@ fn measure(socket: &Path, exporter: &str, reader: Option<&str>) -> Result<(Expor
     // The reader has joined when it has a frame.
     reading.as_mut().map(Role::figures::<String>).transpose()?;
     exporting.go()?;
-    let exported = exporting.figures()?;
-    Ok((exported, reading.as_mut().map(Role::figures).transpose()?))
+    let figures = (exporting.figures()?, reading.as_mut().map(Role::figures).transpose()?);
+    // It would complain about the end of its reader.
+    drop(exporting);
+    Ok(figures)
 }
 
 /// Plays the role that `plan` describes: side, way and socket.
