@@ -172,8 +172,8 @@ test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's
 	@tests/python.sh pythons
 
 .PHONY: test-torch
-test-torch: ## the same with an installed PyTorch
-	@tools/setup.sh build python
+test-torch: ## the same with an installed PyTorch, or Debian's
+	@tools/setup.sh build python torch
 	@tests/python.sh torch
 
 .PHONY: test-ray

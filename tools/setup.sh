@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python test page network rootfs guests docs bench audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -62,6 +62,12 @@ missing() { # GROUP...
         need syspy cv2 python3-opencv "the OpenCV recipe"
         ;;
       python) need py ensurepip python3-venv "tests the Python package in environments of its own" ;;
+      torch) # any Python's will do
+        if ! python3 -c "import torch" >/dev/null 2>&1; then
+          need syspy torch python3-torch "tests the Python package with PyTorch"
+          need syspy ensurepip python3-venv "tests the Python package in environments of its own"
+        fi
+        ;;
       page)
         missing build play
         command -v google-chrome >/dev/null || need cmd chromium chromium "shows the page of the camera ingest demo"
@@ -91,7 +97,7 @@ missing() { # GROUP...
         need elem pipewiresink gstreamer1.0-pipewire "its elements"
         ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python test page network rootfs guests docs bench audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }
