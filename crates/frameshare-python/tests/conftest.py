@@ -19,7 +19,6 @@ TARGET = pathlib.Path(os.environ.get("FRAMESHARE_TARGET", ROOT / "target" / "deb
 TOOL = TARGET / "frameshare"
 GPU_EXPORT = TARGET / "examples" / "gpu-export"
 PLUGIN = TARGET.parent / "gstreamer-1.0"
-SIMCUDA = TARGET.parent / "simcuda"
 
 
 class Processes:

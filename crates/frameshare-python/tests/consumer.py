@@ -85,6 +85,30 @@ class Imported:
         Deleter(self.deleter)(self.address)
 
 
+class OnHost:
+    """An array that is asked for as a copy in host memory."""
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def __dlpack__(self, **arguments):
+        return self.owner.__dlpack__(**{**arguments, "dl_device": (CPU, 0), "copy": True})
+
+    def __dlpack_device__(self):
+        return (CPU, 0)
+
+
+def copy_on_host(owner):
+    """Returns a NumPy array: `numpy.from_dlpack(owner, device="cpu", copy=True)`, which NumPy has since 2.1."""
+    import numpy
+
+    if numpy.lib.NumpyVersion(numpy.__version__) < "2.1.0":
+        return numpy.from_dlpack(OnHost(owner))
+    copy = numpy.from_dlpack(owner, device="cpu", copy=True)
+    assert copy.flags.writeable
+    return copy
+
+
 class Cuda:
     """The driver, simulated or not, in the primary context of GPU 0."""
 
@@ -125,6 +149,6 @@ class Cuda:
 
 def take(stream):
     """The next frame; it has to come."""
-    frame = stream.next(20)
+    frame = stream.next(60)
     assert isinstance(frame, frameshare.Frame)
     return frame

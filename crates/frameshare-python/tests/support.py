@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 TARGET = Path(os.environ.get("FRAMESHARE_TARGET", ROOT / "target" / "debug"))
 """The folder of what cargo has built."""
+SIMCUDA = TARGET.parent / "simcuda"
 PATIENCE = 60.0
 """Seconds after which a test that waits fails. Nothing takes that long."""
 
@@ -63,6 +64,14 @@ def run(tmp_path: Path) -> Run:
         return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE)
 
     return start
+
+
+def simulated_driver() -> dict[str, str]:
+    """Environment in which a process finds the simulated driver first, and its other libraries as before."""
+    if not (SIMCUDA / "libcuda.so.1").exists():
+        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
+    folders = [str(SIMCUDA), os.environ.get("LD_LIBRARY_PATH")]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

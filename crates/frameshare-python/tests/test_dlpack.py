@@ -8,7 +8,8 @@ import threading
 import numpy
 import pytest
 from conftest import TARGET, held_by_exporter, run_well, wait_for
-from consumer import CPU, IS_COPIED, READ_ONLY, Imported
+from consumer import CPU, IS_COPIED, READ_ONLY, Imported, copy_on_host
+from support import PATIENCE
 
 import frameshare
 
@@ -17,7 +18,7 @@ import frameshare
 def frame(processes):
     processes.publish()
     with frameshare.open(processes.path()) as stream:
-        yield stream.next(5)
+        yield stream.next(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_types_and_padded_rows_are_described(processes, name, planes):
         f"videotestsrc is-live=true ! video/x-raw,format={name},width=322,height=242 ! framesharesink socket-path={path}"
     )
     with frameshare.open(path) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         for plane, (bits, shape, strides) in zip(frame.planes, planes, strict=True):
             for copy in (None, True):
                 tensor = Imported(plane.__dlpack__(max_version=(1, 0), copy=copy))
@@ -104,7 +105,7 @@ def test_types_and_padded_rows_are_described(processes, name, planes):
                 assert tensor.strides == expected
                 tensor.free()
             assert plane.strides == strides
-            assert (numpy.from_dlpack(plane, copy=True) == numpy.asarray(plane)).all()
+            assert (copy_on_host(plane) == numpy.asarray(plane)).all()
         frame.release()
 
 
@@ -150,7 +151,7 @@ at_exit = libc.__cxa_atexit; at_exit.argtypes = [ctypes.c_void_p] * 3
 at_exit(puts, copied(text), None)
 stream = frameshare.open(sys.argv[1])
 for version in (None, (1, 0)):
-    frame = stream.next(5)
+    frame = stream.next(60)
     capsule = frame.plane(0).__dlpack__(max_version=version)
     tensor = Imported(capsule)
     at_exit(tensor.deleter, tensor.address, None)
@@ -169,7 +170,7 @@ def test_deleter_runs_after_finalization(processes, end):
 def test_dropped_tensors_release_at_the_exporter(processes):
     processes.publish()
     with frameshare.open(processes.path()) as stream:
-        tensors = [Imported(stream.next(5).plane(0).__dlpack__()) for _ in range(4)]
+        tensors = [Imported(stream.next(PATIENCE).plane(0).__dlpack__()) for _ in range(4)]
         while held_by_exporter(processes.path()) != 4:
             pass
         for tensor in tensors:
@@ -196,7 +197,7 @@ def test_bottom_up_planes_are_exported_by_copy_only(processes):
     path = processes.path()
     wait_for(path, processes.start([TARGET / "examples" / "bottom-up-export", path]))
     with frameshare.open(path) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         plane = frame.plane(0)
         expected = numpy.arange(12, dtype="uint8").reshape(3, 4)[::-1]
         assert plane.strides == (-4, 1)

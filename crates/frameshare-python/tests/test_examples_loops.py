@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support import PATIENCE, ROOT, TARGET, Publish, publish, runtime_folder, wait_until
+from support import PATIENCE, ROOT, Publish, publish, runtime_folder, simulated_driver, wait_until
 
-SIMCUDA = TARGET.parent / "simcuda"
 GPU_CAMERA = """
 import frameshare, time
 with frameshare.create("cam0", format="NV12", width=64, height=48, device=0) as exporter:
@@ -50,9 +49,7 @@ def test_dataloader_gets_frames_from_workers(method: str, publish: Publish) -> N
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_dataloader_gets_frames_of_a_gpu(method: str, runtime_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (SIMCUDA / "libcuda.so.1").exists():
-        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(SIMCUDA))
+    monkeypatch.setenv("LD_LIBRARY_PATH", simulated_driver()["LD_LIBRARY_PATH"])
     with subprocess.Popen([sys.executable, "-c", GPU_CAMERA]) as exporter:
         try:
             socket = runtime_folder / "frameshare" / "cam0.sock"

@@ -8,6 +8,7 @@ import zlib
 import numpy
 import pytest
 from conftest import TARGET, wait_for
+from support import PATIENCE
 from numpy.lib.stride_tricks import as_strided
 
 import frameshare
@@ -104,7 +105,7 @@ def test_frames_of_engine_equal_their_formula(processes):
 def test_frame_describes_itself(processes):
     processes.publish("--format", "NV12", "--size", "1280x720", "--rate", "25")
     with frameshare.open(processes.path()) as stream:
-        first, second = stream.next(5), stream.next(5)
+        first, second = stream.next(PATIENCE), stream.next(PATIENCE)
         assert second.sequence > first.sequence >= 1
         assert second.session == first.session != 0
         assert abs(time.monotonic_ns() - second.pts) < 60e9
@@ -133,13 +134,13 @@ def test_buffer_is_given_as_asked(processes):
     processes.publish("--format", "GRAY8", "--size", "640x480")
     processes.publish("--format", "GRAY8", "--size", "322x240", path=processes.path("padded"))
     with frameshare.open(processes.path()) as stream, frameshare.open(processes.path("padded")) as padded:
-        plane = stream.next(5).plane(0)
+        plane = stream.next(PATIENCE).plane(0)
         view = memoryview(plane)
         assert (view.format, view.itemsize, view.ndim, view.shape) == ("B", 1, 2, (480, 640))
         assert (view.strides, view.nbytes, view.readonly, view.c_contiguous) == ((640, 1), 480 * 640, True, True)
         assert bytes(plane) == view.tobytes() == numpy.asarray(plane).tobytes()
         assert zlib.crc32(plane) == zlib.crc32(view.tobytes())
-        plane = padded.next(5).plane(0)
+        plane = padded.next(PATIENCE).plane(0)
         view = memoryview(plane)
         assert (view.shape, view.strides, view.contiguous) == ((240, 322), (324, 1), False)
         with pytest.raises(BufferError, match="rows of the plane have padding"):
@@ -151,7 +152,7 @@ def test_encoded_stream_has_no_planes(processes):
     path = processes.path()
     processes.pipeline(f"videotestsrc is-live=true ! jpegenc ! framesharesink encoded=true socket-path={path}")
     with frameshare.open(path) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         for use in (lambda: frame.format, lambda: frame.planes, lambda: memoryview(frame)):
             with pytest.raises(frameshare.UnsupportedError, match="frames are image/jpeg, not video/x-raw"):
                 use()
@@ -164,7 +165,7 @@ def test_encoded_stream_has_no_planes(processes):
 def test_touching_planes_are_one_array(processes, name, size, rows):
     processes.publish("--format", name, "--size", "{}x{}".format(*size))
     with frameshare.open(processes.path()) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         whole = numpy.asarray(frame)
         assert whole.shape[:2] == (rows, size[0])
         apart = b"".join(numpy.asarray(plane).tobytes() for plane in frame.planes)
@@ -179,7 +180,7 @@ def test_touching_planes_are_one_array(processes, name, size, rows):
 def test_planes_apart_are_no_array(processes, name, size, text):
     processes.publish("--format", name, "--size", size)
     with frameshare.open(processes.path()) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         for export in (memoryview, numpy.from_dlpack):
             with pytest.raises(BufferError, match=text):
                 export(frame)

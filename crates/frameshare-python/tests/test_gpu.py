@@ -7,7 +7,8 @@ Each test runs a program in a process of its own, since the driver is found by L
 """
 
 import pytest
-from conftest import GPU_EXPORT, SIMCUDA, run_well, wait_for
+from conftest import GPU_EXPORT, run_well, wait_for
+from support import simulated_driver
 
 SIZE = 640 * 540  # NV12, 640x360
 PRELUDE = f"""
@@ -30,11 +31,9 @@ def says(error, text, use):
 @pytest.fixture
 def gpu(processes, tmp_path):
     """Returns a function that runs a program on frames of `gpu-export`, which fills frame n with n - 1."""
-    if not (SIMCUDA / "libcuda.so.1").exists():
-        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
     violations = tmp_path / "violations"
     both = {
-        "LD_LIBRARY_PATH": str(SIMCUDA),
+        **simulated_driver(),
         "SIMCUDA_ERRORS": str(violations),
         "SIMCUDA_STRICT": "abort",
         "SIMCUDA_SEED": "7",
@@ -152,7 +151,7 @@ for mark in (b"-- first\\n", b"-- again\\n"):
         frame = take(stream)
         plane = frame.plane(0)
         plane.__cuda_array_interface__
-        copies = frame.clone(), numpy.from_dlpack(frame, device="cpu")
+        copies = frame.clone(), copy_on_host(frame)
         del copies, plane, frame
 os.write(2, b"-- end\\n")
 """,
@@ -323,8 +322,7 @@ for _ in range(10):
     frame = take(stream)
     number = frame.sequence - 1
     for plane in (frame, *frame.planes):
-        host = numpy.from_dlpack(plane, device="cpu")
-        assert (host == number).all() and host.flags.writeable
+        assert (copy_on_host(plane) == number).all()
     tensor = Imported(frame.plane(1).__dlpack__(dl_device=(1, 0), max_version=(1, 0)))
     assert (tensor.device, tensor.flags, tensor.strides) == ((CPU, 0), IS_COPIED, (640, 2, 1))
     tensor.free()
@@ -344,8 +342,32 @@ for _ in range(10):
     shown.free()
     del plane
     frame.release()
-    assert (numpy.from_dlpack(clone, device="cpu") == number).all()
+    assert (copy_on_host(clone) == number).all()
 """)
+
+
+@pytest.mark.parametrize(
+    "copy", ["frame.clone()", "Imported(frame.__dlpack__(copy=True, max_version=(1, 0)))"]
+)
+def test_copy_is_plain_memory_without_ipc_handle(gpu, copy):
+    output = gpu(
+        f"""
+stream = frameshare.open(PATH)
+frame = take(stream)
+os.write(2, b"-- copy\\n")
+for _ in range(3):
+    copied = {copy}
+    if isinstance(copied, Imported):
+        copied.free()
+    del copied
+os.write(2, b"-- end\\n")
+""",
+        SIMCUDA_TRACE="1",
+    )
+    copied = output.split("-- copy\n")[1].split("-- end\n")[0]
+    assert count(copied, "cuMemAlloc_v2") == 3, copied
+    for exportable in ("cuIpcGetMemHandle", "cuMemCreate", "cuMemAllocFromPoolAsync"):
+        assert count(copied, exportable) == 0, copied
 
 
 def test_bad_arguments_say_what_to_do(gpu):
@@ -408,7 +430,7 @@ assert not is_loaded()
 frameshare.open(PATH, device=0)
 assert is_loaded()
 """
-    run_well(program, processes.path(), LD_LIBRARY_PATH=str(SIMCUDA))
+    run_well(program, processes.path(), **simulated_driver())
 
 
 def test_captures_of_other_code_stay_intact(gpu):
@@ -520,5 +542,5 @@ def test_frames_in_use_raise_held_error(gpu):
     gpu("""
 stream = frameshare.open(PATH, max_held=2)
 held = [take(stream), take(stream)]
-says(frameshare.HeldError, "this process holds 2 frames", lambda: stream.next(20))
+says(frameshare.HeldError, "this process holds 2 frames", lambda: stream.next(60))
 """)

@@ -15,6 +15,7 @@ import zlib
 import numpy
 import pytest
 from conftest import TARGET, faults, held_by_exporter, run, run_well, wait_for
+from support import PATIENCE
 
 import frameshare
 
@@ -42,7 +43,7 @@ def stream(processes):
 
 
 def test_release_with_views_raises_their_number(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     views = exports(frame.plane(0)) + exports(frame)
     while views:
         count = len(views)
@@ -56,7 +57,7 @@ def test_release_with_views_raises_their_number(stream):
 
 
 def test_use_after_release_raises(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     plane, sequence = frame.plane(0), frame.sequence
     frame.release()
     uses = [
@@ -82,7 +83,7 @@ def test_use_after_release_raises(stream):
 
 
 def test_address_of_interface_keeps_frame_with_its_object(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     plane = frame.plane(0)
     assert plane.__array_interface__["data"][1] is True
     with pytest.raises(BufferError, match="1 array exists"):
@@ -92,7 +93,7 @@ def test_address_of_interface_keeps_frame_with_its_object(stream):
 
 
 def test_probed_plane_is_named_and_costs_nothing_once_dropped(processes, stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     plane = frame.plane(0)
     assert hasattr(plane, "__array_interface__") and hasattr(plane, "__array_interface__")
     with pytest.raises(BufferError, match=r"1 array exists.*__cuda_array_interface__ was read, as by hasattr\(\)"):
@@ -103,11 +104,11 @@ def test_probed_plane_is_named_and_costs_nothing_once_dropped(processes, stream)
 
 
 def test_views_keep_content_of_dropped_frame(processes, stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     array = numpy.asarray(frame.plane(0))
     sequence, before = frame.sequence, checksum(array.ctypes.data)
     del frame
-    while stream.next(5).sequence < sequence + 60:
+    while stream.next(PATIENCE).sequence < sequence + 60:
         pass
     assert checksum(array.ctypes.data) == before
     until(lambda: held_by_exporter(processes.path()) == 1)
@@ -117,36 +118,36 @@ def test_views_keep_content_of_dropped_frame(processes, stream):
 
 def test_released_memory_gets_other_content(stream):
     """Negative control: without the lease the address shows another frame."""
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     address = numpy.asarray(frame.plane(0)).ctypes.data
     sequence, before = frame.sequence, checksum(address)
     frame.release()
     changed = False
-    while not changed and stream.next(5).sequence < sequence + 300:
+    while not changed and stream.next(PATIENCE).sequence < sequence + 300:
         changed = checksum(address) != before
     assert changed
 
 
 def test_with_block_releases_frame(processes, stream):
-    with stream.next(5) as frame:
+    with stream.next(PATIENCE) as frame:
         assert numpy.asarray(frame.plane(0)).any()
     assert frame.released
     with pytest.raises(BufferError, match="1 array exists"):
-        with stream.next(5) as frame:
+        with stream.next(PATIENCE) as frame:
             kept = numpy.asarray(frame.plane(0))
     assert not frame.released
     del kept
     frame.release()
     # An exception is not hidden by the arrays in its traceback.
     with pytest.raises(ZeroDivisionError):
-        with stream.next(5) as frame:
+        with stream.next(PATIENCE) as frame:
             kept = numpy.asarray(frame.plane(0))
             _ = 1 // 0
     until(lambda: held_by_exporter(processes.path()) == 1)
 
 
 def test_garbage_frame_is_released(processes, stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     reference = weakref.ref(frame)
     until(lambda: held_by_exporter(processes.path()) == 1)
     del frame
@@ -156,7 +157,7 @@ def test_garbage_frame_is_released(processes, stream):
 
 
 def test_frames_outlive_closed_stream(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     array = numpy.asarray(frame.plane(0))
     before = checksum(array.ctypes.data)
     stream.close()
@@ -164,7 +165,7 @@ def test_frames_outlive_closed_stream(stream):
 
 
 def test_frames_refuse_to_be_pickled(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     for thing in (frame, frame.plane(0)):
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="cannot be pickled: their memory is the exporter's"):
@@ -175,7 +176,7 @@ def test_frames_refuse_to_be_pickled(stream):
 
 @pytest.mark.parametrize("use", ["junk", None, 1.5, object()])
 def test_used_on_refuses_other_objects_on_the_host(stream, use):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     with pytest.raises(TypeError, match="is no CUDA stream"):
         frame.used_on(use)
     with pytest.raises(TypeError, match="is no CUDA stream"):
@@ -183,7 +184,7 @@ def test_used_on_refuses_other_objects_on_the_host(stream, use):
 
 
 def test_used_on_takes_streams_on_the_host(stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     frame.used_on(0)
     frame.used_on(type("Stream", (), {"cuda_stream": 7})())
     with pytest.raises(ValueError, match="stream is -7"):
@@ -191,17 +192,17 @@ def test_used_on_takes_streams_on_the_host(stream):
 
 
 def test_single_thread_with_all_frames_gets_held_error(stream):
-    held = [numpy.asarray(stream.next(5).plane(0)) for _ in range(4)]
+    held = [numpy.asarray(stream.next(PATIENCE).plane(0)) for _ in range(4)]
     with pytest.raises(frameshare.HeldError, match=r"holds 4 frames of .* \d+ \(1 array\), .*max_held"):
         stream.next()
     with pytest.raises(frameshare.TimeoutError, match="within 0.1 s: this process holds 4 frames"):
         stream.next(0.1)
     held.pop()
-    assert stream.next(5).sequence
+    assert stream.next(PATIENCE).sequence
 
 
 def test_thread_that_can_release_is_waited_for(stream):
-    held = [stream.next(5) for _ in range(4)]
+    held = [stream.next(PATIENCE) for _ in range(4)]
     warned = threading.Event()
 
     def release():
@@ -223,7 +224,7 @@ def test_thread_that_can_release_is_waited_for(stream):
 
 
 def test_numpy_refuses_writes(stream):
-    plane = stream.next(5).plane(0)
+    plane = stream.next(PATIENCE).plane(0)
     for array in (numpy.asarray(plane), numpy.from_dlpack(plane)):
         with pytest.raises(ValueError, match="read-only"):
             array[0, 0] = 1
@@ -240,7 +241,7 @@ def test_numpy_refuses_writes(stream):
 READ_OR_WRITE = """
 import ctypes, sys, frameshare, numpy
 with frameshare.open(sys.argv[1]) as stream:
-    frame = stream.next(5)
+    frame = stream.next(60)
     plane = {plane}
     address = plane.__array_interface__["data"][0]
     print(ctypes.string_at(address, 1) is not None, flush=True)
@@ -253,14 +254,45 @@ def test_write_past_the_flag_faults_in_the_writer_alone(processes, stream):
     write = "ctypes.memset(address, 1, 1)"
     status, output = run(READ_OR_WRITE.format(plane="frame.plane(0)", write=write), processes.path())
     assert faults(status) and "True" in output and "alive" not in output, output
-    assert stream.next(5).sequence
+    assert stream.next(PATIENCE).sequence
     # Negative controls: reading, and writing a copy.
     assert "alive" in run_well(READ_OR_WRITE.format(plane="frame.plane(0)", write="pass"), processes.path())
     assert "alive" in run_well(READ_OR_WRITE.format(plane="frame.clone().plane(0)", write=write), processes.path())
 
 
+WRITES = {
+    "numpy": "numpy.asarray(plane)[0, 0] = 1",
+    "numpy-dlpack": "numpy.from_dlpack(plane)[0, 0] = 1",
+    "torch": "import torch; torch.from_dlpack(plane).fill_(1)",
+    "jax": "import jax; jax.numpy.from_dlpack(plane)[0, 0] = 1",
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "result"),
+    [
+        ("numpy", "ValueError: assignment destination is read-only"),
+        ("numpy-dlpack", "ValueError: assignment destination is read-only"),
+        ("torch", "fault"),
+        ("jax", "JAX arrays are immutable"),
+    ],
+)
+def test_write_by_library_is_refused_or_faults(processes, stream, library, result):
+    """PyTorch takes no notice of the flag: only the mapping stops it."""
+    pytest.importorskip(library.split("-")[0])
+    program = READ_OR_WRITE.format(plane="frame.plane(0)", write=WRITES[library])
+    status, output = run(program, processes.path())
+    assert "alive" not in output, output
+    assert faults(status) if result == "fault" else result in output, output
+    # A copy may be written, but not as an array of JAX, nor by DLPack and NumPy before 2.1.
+    if library not in ("jax", "numpy-dlpack"):
+        copied = READ_OR_WRITE.format(plane="frame.clone().plane(0)", write=WRITES[library])
+        assert "alive" in run_well(copied, processes.path())
+    assert stream.next(PATIENCE).sequence
+
+
 def test_clone_is_writable_and_holds_nothing(processes, stream):
-    frame = stream.next(5)
+    frame = stream.next(PATIENCE)
     original = numpy.asarray(frame.plane(0))
     clone = frame.clone()
     array = numpy.asarray(clone.plane(0))

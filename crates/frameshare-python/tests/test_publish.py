@@ -15,6 +15,8 @@ import time
 import frameshare
 import numpy
 import pytest
+from consumer import Imported
+from support import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,7 @@ def created(format="RGB", width=640, height=480, **options):
 
 
 def opened(**options):
-    return frameshare.open("cam0", **{"policy": "lossless", "timeout": 10, **options})
+    return frameshare.open("cam0", **{"policy": "lossless", "timeout": PATIENCE, **options})
 
 
 def image(*shape, dtype="uint8"):
@@ -54,7 +56,7 @@ def test_packed_array_arrives_unchanged(format, shape, dtype):
     data = image(*shape, dtype=dtype)
     with created(format) as exporter, opened() as stream:
         assert exporter.publish(data) == 1
-        frame = stream.next(10)
+        frame = stream.next(PATIENCE)
         assert (frame.format, frame.width, frame.height, frame.device) == (format, 640, 480, "cpu")
         assert numpy.array_equal(planes_of(frame)[0], data)
 
@@ -66,12 +68,12 @@ def test_planes_arrive_from_one_array_and_from_several(format, width, height):
     with created(format, width, height) as exporter, opened() as stream:
         with exporter.acquire() as slot:
             shapes = [plane.shape for plane in slot.planes]
-        stream.next(10)
+        stream.next(PATIENCE)
         planes = [image(*shape, dtype=dtype) for shape in shapes]
         flat = numpy.concatenate([plane.ravel() for plane in planes])
         for data in (planes, tuple(planes), flat, flat.reshape(-1, width)):
             exporter.publish(data)
-            found = planes_of(stream.next(10))
+            found = planes_of(stream.next(PATIENCE))
             assert all(numpy.array_equal(*pair) for pair in zip(found, planes, strict=True))
 
 
@@ -80,11 +82,11 @@ def test_rows_with_padding_and_in_reverse_arrive():
     with created() as exporter, opened() as stream:
         for view in (data[:, :640], data[::-1, :640], image(960, 640, 3)[::2]):
             exporter.publish(view)
-            assert numpy.array_equal(planes_of(stream.next(10))[0], view)
+            assert numpy.array_equal(planes_of(stream.next(PATIENCE))[0], view)
     whole = image(720, 700)[:, :640]
     with created("NV12") as exporter, opened() as stream:
         exporter.publish(whole)
-        luma, chroma = planes_of(stream.next(10))
+        luma, chroma = planes_of(stream.next(PATIENCE))
         assert numpy.array_equal(luma, whole[:480])
         assert numpy.array_equal(chroma.reshape(240, 640), whole[480:])
 
@@ -102,7 +104,7 @@ def test_buffers_and_read_only_arrays_arrive():
             frozen,
         ):
             exporter.publish(source)
-            assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+            assert numpy.array_equal(planes_of(stream.next(PATIENCE))[0], data)
 
 
 class OnlyDlpack:
@@ -125,7 +127,7 @@ def test_dlpack_arrives(is_versioned):
     data = image(480, 640, 3)
     with created() as exporter, opened() as stream:
         exporter.publish(OnlyDlpack(data, is_versioned))
-        assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+        assert numpy.array_equal(planes_of(stream.next(PATIENCE))[0], data)
 
 
 def test_frame_of_another_stream_is_published_again():
@@ -134,9 +136,9 @@ def test_frame_of_another_stream_is_published_again():
         with frameshare.create("again", format="RGB", width=640, height=480) as other:
             with frameshare.open("again", policy="lossless") as reader:
                 exporter.publish(data)
-                with stream.next(10) as frame:
+                with stream.next(PATIENCE) as frame:
                     other.publish(frame.planes)
-                assert numpy.array_equal(planes_of(reader.next(10))[0], data)
+                assert numpy.array_equal(planes_of(reader.next(PATIENCE))[0], data)
 
 
 def test_times_and_duration_arrive():
@@ -144,11 +146,11 @@ def test_times_and_duration_arrive():
         data = image(480, 640)
         before = time.monotonic_ns()
         exporter.publish(data)
-        frame = stream.next(10)
+        frame = stream.next(PATIENCE)
         assert before <= frame.pts <= time.monotonic_ns()
         assert frame.duration == 40_000_000
         exporter.publish(data, 5, duration=7)
-        frame = stream.next(10)
+        frame = stream.next(PATIENCE)
         assert (frame.pts, frame.duration) == (5, 7)
 
 
@@ -167,7 +169,7 @@ def test_times_and_duration_arrive():
 def test_rate_takes_numbers_fractions_and_pairs(rate, duration):
     with created("GRAY8", rate=rate) as exporter, opened() as stream:
         exporter.publish(image(480, 640))
-        assert stream.next(10).duration == duration
+        assert stream.next(PATIENCE).duration == duration
 
 
 METAS = [
@@ -197,18 +199,18 @@ def test_metas_arrive():
     with created("GRAY8") as exporter, opened() as stream:
         data = image(480, 640)
         exporter.publish(data, metas=METAS)
-        assert stream.next(10).metas == METAS
+        assert stream.next(PATIENCE).metas == METAS
         exporter.publish(data, metas=dict(METAS[:1]))
-        assert stream.next(10).metas == METAS[:1]
+        assert stream.next(PATIENCE).metas == METAS[:1]
         exporter.publish(data)
-        assert stream.next(10).metas == []
+        assert stream.next(PATIENCE).metas == []
         with exporter.acquire(metas=METAS[2:]):
             pass
-        assert stream.next(10).metas == METAS[2:]
+        assert stream.next(PATIENCE).metas == METAS[2:]
         with exporter.acquire() as slot:
             slot.metas = {"late": {"x": 1}}
             slot.pts = 9
-        frame = stream.next(10)
+        frame = stream.next(PATIENCE)
         assert (frame.metas, frame.pts) == ([("late", {"x": 1})], 9)
 
 
@@ -318,7 +320,7 @@ def test_invalid_array_is_refused_with_the_expected_one(format, data, error, tex
         # Nothing was published, and the exporter goes on.
         with exporter.acquire():
             pass
-        assert stream.next(10).sequence == 1
+        assert stream.next(PATIENCE).sequence == 1
 
 
 class OnGpu:
@@ -398,7 +400,7 @@ def test_colorimetry_arrives():
     with created("NV12", colorimetry="bt2020") as exporter, opened() as stream:
         with exporter.acquire():
             pass
-        assert str(stream.next(10).colorimetry) == "bt2020"
+        assert str(stream.next(PATIENCE).colorimetry) == "bt2020"
 
 
 def test_name_in_use_is_refused():
@@ -409,12 +411,23 @@ def test_name_in_use_is_refused():
         pass
 
 
+def write_by_dlpack(plane, data):
+    """NumPy writes arrays of DLPack since 2.1; before, it marks all of them as read-only."""
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0":
+        numpy.from_dlpack(plane)[...] = data
+        return
+    tensor = Imported(plane.__dlpack__(max_version=(1, 0)))
+    assert (tensor.flags, tensor.shape) == (0, data.shape)
+    ctypes.memmove(tensor.data, data.tobytes(), data.nbytes)
+    tensor.free()
+
+
 def test_slot_is_written_in_place_by_each_protocol():
     with created() as exporter, opened() as stream:
         data = image(480, 640, 3)
         writers = [
             lambda plane: numpy.asarray(plane).__setitem__(..., data),
-            lambda plane: numpy.from_dlpack(plane).__setitem__(..., data),
+            lambda plane: write_by_dlpack(plane, data),
             lambda plane: memoryview(plane).cast("B").__setitem__(slice(None), data.tobytes()),
             lambda plane: ctypes.memmove(plane.__array_interface__["data"][0], data.tobytes(), data.nbytes),
         ]
@@ -423,7 +436,7 @@ def test_slot_is_written_in_place_by_each_protocol():
                 assert slot.sequence is None
                 write(slot.plane(0))
             assert slot.sequence == number
-            assert numpy.array_equal(planes_of(stream.next(10))[0], data)
+            assert numpy.array_equal(planes_of(stream.next(PATIENCE))[0], data)
 
 
 def test_slot_is_discarded_by_an_exception():
@@ -440,7 +453,7 @@ def test_slot_is_discarded_by_an_exception():
             frameshare.ReleasedError, match="the slot was published as frame 1: acquire another one"
         ):
             slot.plane(0)
-        assert stream.next(10).sequence == 1
+        assert stream.next(PATIENCE).sequence == 1
 
 
 def test_view_keeps_its_slot_out_of_use():
@@ -448,13 +461,13 @@ def test_view_keeps_its_slot_out_of_use():
         with exporter.acquire() as slot:
             view = numpy.asarray(slot.plane(0))
             view[:] = 1
-        assert planes_of(stream.next(10))[0].max() == 1
+        assert planes_of(stream.next(PATIENCE))[0].max() == 1
         # A late write reaches no other frame.
         for value in range(2, 60):
             with exporter.acquire() as slot:
                 numpy.asarray(slot.plane(0))[:] = value
                 view[:] = 255
-            assert planes_of(stream.next(10))[0].max() == value
+            assert planes_of(stream.next(PATIENCE))[0].max() == value
 
 
 def test_slot_has_errors_for_other_planes_and_devices():
@@ -500,14 +513,14 @@ def test_publication_waits_for_lossless_reader_with_the_gil_released():
 
         def read():
             for _ in range(published + 1):
-                with stream.next(10) as frame:
+                with stream.next(PATIENCE) as frame:
                     taken.append(frame.sequence)
 
         thread = threading.Thread(target=read)
         thread.start()
         # This wait ends by the other thread, which needs the GIL.
         assert exporter.publish(data) == published + 1
-        thread.join(10)
+        thread.join(PATIENCE)
         assert taken == list(range(1, published + 2))
 
 
@@ -529,7 +542,7 @@ def test_timeout_of_a_publication_is_that_of_both_waits():
         # A slot comes within the limit, and room for the frame after it.
         timers = [
             threading.Timer(0.7 * timeout, slots[0].discard),
-            threading.Timer(1.5 * timeout, lambda: stream.next(10).release()),
+            threading.Timer(1.5 * timeout, lambda: stream.next(PATIENCE).release()),
         ]
         for timer in timers:
             timer.start()
@@ -550,7 +563,7 @@ def test_publication_without_time_waits_for_no_other_thread():
             with pytest.raises(frameshare.TimeoutError, match="of cam0 .* within 0 s"):
                 exporter.publish(image(480, 640), timeout=0)
         while thread.is_alive():
-            stream.next(10).release()
+            stream.next(PATIENCE).release()
             thread.join(0.05)
 
 
@@ -573,9 +586,9 @@ def test_slot_is_published_once_by_several_threads():
     with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
         fill(exporter)
         slot = exporter.acquire()
-        reading = threading.Timer(0.3, lambda: [stream.next(10).release() for _ in range(2)])
+        reading = threading.Timer(0.3, lambda: [stream.next(PATIENCE).release() for _ in range(2)])
         reading.start()
-        found = in_threads(4, lambda: slot.publish(timeout=20))
+        found = in_threads(4, lambda: slot.publish(timeout=PATIENCE))
         reading.join()
         numbers = [one for one in found if isinstance(one, int)]
         assert numbers == [slot.sequence]
@@ -613,9 +626,9 @@ def test_slot_cannot_be_changed_while_another_thread_publishes_it():
             raise KeyError
         assert slot.sequence is None
         while slot.sequence is None:
-            stream.next(10).release()
+            stream.next(PATIENCE).release()
             thread.join(0.05)
-        frame = stream.next(10)
+        frame = stream.next(PATIENCE)
         assert (frame.sequence, frame.pts, frame.metas) == (slot.sequence, 5, [("a", {"x": 1})])
         for use in uses[-2:]:
             with pytest.raises(frameshare.ReleasedError, match=f"the slot was published as frame {frame.sequence}"):
@@ -633,9 +646,9 @@ def test_slot_that_had_no_room_is_published_again():
             slot.publish(timeout=-1)
         slot.pts = 7
         numpy.asarray(slot.plane(0))[:] = 3
-        stream.next(10).release()
-        sequence = slot.publish(timeout=20)
-        frame = stream.next(10)
+        stream.next(PATIENCE).release()
+        sequence = slot.publish(timeout=PATIENCE)
+        frame = stream.next(PATIENCE)
         assert frame.sequence == sequence
         assert (frame.pts, planes_of(frame)[0].max()) == (7, 3)
 
@@ -675,7 +688,7 @@ def test_signal_ends_a_waiting_publication():
         finally:
             timer.join()
             signal.signal(signal.SIGUSR1, before)
-        with stream.next(10) as frame:
+        with stream.next(PATIENCE) as frame:
             assert frame.sequence == 1
 
 
@@ -689,7 +702,7 @@ def test_readers_are_counted_and_awaited():
             assert exporter.readers == 1
             exporter.publish(image(480, 640))
             assert exporter.drain(timeout=0) is False
-            stream.next(10).release()
+            stream.next(PATIENCE).release()
             assert exporter.drain(timeout=10) is True
 
 
@@ -718,7 +731,7 @@ def test_last_frame_is_kept_for_joining_readers():
     with created("GRAY8", keep_last=0.0) as exporter:
         exporter.publish(numpy.full((480, 640), 5, "uint8"))
         with opened() as stream:
-            assert planes_of(stream.next(10))[0].max() == 5
+            assert planes_of(stream.next(PATIENCE))[0].max() == 5
 
 
 def test_exporter_is_not_pickled():
@@ -746,9 +759,9 @@ def test_forked_child_leaves_the_stream_to_its_parent():
         assert os.waitpid(child, 0)[1] == 0
         with slot:
             numpy.asarray(slot.plane(0))[:] = 3
-        assert planes_of(stream.next(10))[0].max() == 3
+        assert planes_of(stream.next(PATIENCE))[0].max() == 3
         exporter.publish(image(480, 640))
-        assert stream.next(10).sequence == 2
+        assert stream.next(PATIENCE).sequence == 2
         exporter.close()
 
 
@@ -764,9 +777,9 @@ def test_many_frames_leak_nothing():
             for _ in range(frames):
                 exporter.publish(data, metas={"a": {"x": 1}})
                 with exporter.acquire() as slot:
-                    numpy.from_dlpack(slot.plane(0))[0, 0] = 1
-                stream.next(10)
-                stream.next(10)
+                    write_by_dlpack(slot.plane(0), data)
+                stream.next(PATIENCE)
+                stream.next(PATIENCE)
 
         run(1000)
         memory, descriptors = resident(), len(os.listdir("/proc/self/fd"))

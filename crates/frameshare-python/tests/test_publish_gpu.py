@@ -4,24 +4,20 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from support import ROOT, simulated_driver
 
-ROOT = pathlib.Path(__file__).parents[3]
-SIMCUDA = pathlib.Path(os.environ.get("FRAMESHARE_TARGET", ROOT / "target" / "debug")).parent / "simcuda"
 CASES = ["publish-driver", "publish-driver-errors", "reused-slots-by-address", "killed-exporter", "downloads"]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_passes_on_the_simulated_driver(name):
-    if not (SIMCUDA / "libcuda.so.1").exists():
-        pytest.skip(f"{SIMCUDA} has no driver: tests/simcuda/install.sh {SIMCUDA}")
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "gpu" / "python" / "suite.py", "--exact", name],
-        env={**os.environ, "LD_LIBRARY_PATH": str(SIMCUDA), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, **simulated_driver(), "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=200,

@@ -10,6 +10,7 @@ import frameshare
 import numpy
 import pytest
 from frameshare import Key
+from support import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def camera(**options):
 
 
 def frames_of(**options):
-    return frameshare.open("cam0", **{"policy": "lossless", "timeout": 10, **options})
+    return frameshare.open("cam0", **{"policy": "lossless", "timeout": PATIENCE, **options})
 
 
 def shoot(exporter, count=1):
@@ -38,24 +39,24 @@ def test_results_arrive_with_the_keys_of_their_frames():
             keys = []
             for value in values:
                 shoot(exporter)
-                with frames.next(10) as frame:
+                with frames.next(PATIENCE) as frame:
                     keys.append(Key(frame.session, frame.sequence))
                 # After the release, too.
                 results.publish(frame, value)
-            assert [stream.next(10) for _ in values] == list(zip(keys, values, strict=True))
+            assert [stream.next(PATIENCE) for _ in values] == list(zip(keys, values, strict=True))
             results.publish(keys[0], 1)
             results.publish((1 << 63 | 5, 2), 2)
-            assert stream.next(10) == (keys[0], 1)
-            assert stream.next(10) == (Key(1 << 63 | 5, 2), 2)
+            assert stream.next(PATIENCE) == (keys[0], 1)
+            assert stream.next(PATIENCE) == (Key(1 << 63 | 5, 2), 2)
             results.end()
-            assert stream.next(10) is None
+            assert stream.next(PATIENCE) is None
             assert stream.has_ended
 
 
 def test_arrays_are_published_as_lists():
     with frameshare.create_results("r") as results, frameshare.open_results("r", policy="lossless") as stream:
         results.publish((1, 1), {"boxes": numpy.arange(4).reshape(2, 2), "score": numpy.float32(0.5)})
-        assert stream.next(10)[1] == {"boxes": [[0, 1], [2, 3]], "score": 0.5}
+        assert stream.next(PATIENCE)[1] == {"boxes": [[0, 1], [2, 3]], "score": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_other_data_is_no_result():
     with camera() as exporter, frameshare.open_results("cam0") as stream:
         shoot(exporter)
         with pytest.raises(frameshare.Error, match="unit 1 of cam0 is no result"):
-            stream.next(10)
+            stream.next(PATIENCE)
 
 
 def test_lost_results_are_counted():
@@ -92,7 +93,7 @@ def test_lost_results_are_counted():
             results.publish((1, number), number)
         taken = []
         while not taken or taken[-1] != 100:
-            taken.append(stream.next(10)[1])
+            taken.append(stream.next(PATIENCE)[1])
         assert len(taken) + stream.lost == 100
         assert stream.lost > 0
 
@@ -108,13 +109,13 @@ def test_matcher_pairs_each_frame_with_its_own_result():
                 shoot(exporter, 3)
                 keys = []
                 for _ in range(3):
-                    with source.next(10) as frame:
+                    with source.next(PATIENCE) as frame:
                         keys.append(Key(frame.session, frame.sequence))
                 # The model answers in another order.
                 for key in (keys[1], keys[2], keys[0]):
                     results.publish(key, key.sequence)
                 for _ in range(3):
-                    frame, value = matcher.next(10)
+                    frame, value = matcher.next(PATIENCE)
                     assert frame.sequence == value
                     frame.release()
             counts = (
@@ -140,26 +141,26 @@ def test_matcher_is_bounded():
                     matcher.next(0)
             with frames_of() as other:
                 shoot(exporter)
-                session = other.next(10).session
+                session = other.next(PATIENCE).session
             # Frames 9 and 10 are held, and 11 has not been taken.
             for sequence in range(1, 10):
                 results.publish((session, sequence), sequence)
             results.publish((session, 11), 11)
             for sequence in (9, 11):
-                frame, value = matcher.next(10)
+                frame, value = matcher.next(PATIENCE)
                 assert (frame.sequence, value) == (sequence, sequence)
             assert matcher.unmatched_frames == 8
             assert matcher.unmatched_results == 6
             exporter.end()
             results.end()
             del frame
-            assert matcher.next(10) is None
+            assert matcher.next(PATIENCE) is None
             assert matcher.unmatched_frames == 9
 
 
 SLOW_MODEL = """
 import frameshare, time
-with frameshare.open("cam0", timeout=20) as frames, frameshare.create_results("r") as results:
+with frameshare.open("cam0", timeout=60) as frames, frameshare.create_results("r") as results:
     for frame in frames:
         if frame.sequence % 4 == 0:
             results.publish(frame, frame.sequence)
@@ -170,12 +171,12 @@ with frameshare.open("cam0", timeout=20) as frames, frameshare.create_results("r
 def test_matcher_goes_on_with_a_model_that_skips_frames(max_frames):
     programs = [subprocess.Popen([sys.executable, "-c", program]) for program in (CAMERA, SLOW_MODEL)]
     try:
-        with frameshare.open("cam0", timeout=20) as frames, frameshare.open_results("r", timeout=20) as stream:
+        with frameshare.open("cam0", timeout=PATIENCE) as frames, frameshare.open_results("r", timeout=PATIENCE) as stream:
             matcher = frameshare.Matcher(frames, stream, max_frames=max_frames)
             kept = None
             for _ in range(20):
                 # The caller holds one frame all the time.
-                kept, value = matcher.next(20)
+                kept, value = matcher.next(PATIENCE)
                 assert (kept.sequence, kept.sequence % 4) == (value, 0)
             assert matcher.unmatched_frames > 0
     finally:
@@ -217,7 +218,7 @@ with frameshare.create("cam0", format="GRAY8", width=64, height=48) as exporter:
 
 MODEL = """
 import frameshare
-with frameshare.open("cam0", timeout=20) as frames, frameshare.create_results("r") as results:
+with frameshare.open("cam0", timeout=60) as frames, frameshare.create_results("r") as results:
     for frame in frames:
         results.publish(frame, [frame.session, frame.sequence])
 """
@@ -233,17 +234,17 @@ def test_results_survive_restarts_of_camera_and_model():
 
     running = {CAMERA: start(CAMERA), MODEL: start(MODEL)}
     try:
-        with frameshare.open("cam0", max_held=16, timeout=20) as frames:
-            with frameshare.open_results("r", timeout=20) as stream:
+        with frameshare.open("cam0", max_held=16, timeout=PATIENCE) as frames:
+            with frameshare.open_results("r", timeout=PATIENCE) as stream:
                 matcher = frameshare.Matcher(frames, stream, max_frames=12)
                 sessions = set()
                 for round in range(5):
-                    wanted = time.monotonic() + 30
+                    wanted = time.monotonic() + PATIENCE
                     fresh = 0
                     # The pairs of a new run of the camera have its session.
                     while fresh < 10:
                         assert time.monotonic() < wanted, f"no pairs in round {round}"
-                        frame, value = matcher.next(30)
+                        frame, value = matcher.next(PATIENCE)
                         assert [frame.session, frame.sequence] == value
                         fresh += 1
                         sessions.add(frame.session)

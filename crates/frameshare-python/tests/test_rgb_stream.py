@@ -8,8 +8,9 @@ import types
 import frameshare
 import numpy as np
 import pytest
-from conftest import GPU_EXPORT, SIMCUDA, run_well, wait_for
+from conftest import GPU_EXPORT, run_well, wait_for
 from rgb_reference import BITS, difference, row_shapes
+from support import PATIENCE, simulated_driver
 
 
 def stand_in(frame):
@@ -31,7 +32,7 @@ def test_frame_of_stream_is_converted_as_reference(processes, name, size):
         f"videotestsrc is-live=true pattern=smpte ! video/x-raw,format={name},width={size[:2]},height={size[3:]}"
         f" ! framesharesink socket-path={processes.path()}"
     )
-    with frameshare.open(processes.path(), device="cpu") as stream, stream.next(10) as frame:
+    with frameshare.open(processes.path(), device="cpu") as stream, stream.next(PATIENCE) as frame:
         found = frame.rgb(like="numpy")
         small = frame.rgb(np.empty((9, 16, 3), np.float32))
         frame = stand_in(frame)
@@ -52,9 +53,7 @@ def test_conversion_leaves_no_view_of_frame(processes):
 
 def test_frame_in_gpu_memory_is_downloaded_for_numpy(processes):
     """On the simulated driver, which the process finds by LD_LIBRARY_PATH."""
-    if not (SIMCUDA / "libcuda.so.1").exists():
-        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
-    driver = {"LD_LIBRARY_PATH": str(SIMCUDA)}
+    driver = simulated_driver()
     wait_for(processes.path(), processes.start([GPU_EXPORT, processes.path()], **driver))
     program = """
 import sys
@@ -63,7 +62,7 @@ from rgb_reference import difference, make_frame
 
 with frameshare.open(sys.argv[1]) as stream:
     for _ in range(5):
-        with stream.next(10) as frame:
+        with stream.next(60) as frame:
             assert frame.device == "cuda:0"
             found = frame.rgb()
         # The exporter fills frame n with n - 1.

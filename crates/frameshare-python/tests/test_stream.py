@@ -13,6 +13,7 @@ import threading
 import numpy
 import pytest
 from conftest import TOOL, wait_for
+from support import PATIENCE
 
 import frameshare
 
@@ -45,7 +46,7 @@ def test_path_objects_name_sockets(processes, monkeypatch):
         # A path without a folder is no name of a stream.
         monkeypatch.chdir(path.parent)
         with frameshare.open(pathlib.Path(path.name)) as other:
-            assert other.next(5).plane(0)
+            assert other.next(PATIENCE).plane(0)
     with pytest.raises(TypeError, match="expected str, bytes or os.PathLike object, not int"):
         frameshare.open(7)
 
@@ -236,7 +237,7 @@ def test_stream_ends_loop(processes):
 def test_killed_exporter_raises(processes):
     exporter = processes.publish()
     with frameshare.open(processes.path(), reconnect=False) as stream:
-        frame = stream.next(5)
+        frame = stream.next(PATIENCE)
         before = numpy.asarray(frame.plane(0)).sum()
         exporter.kill()
         with pytest.raises(frameshare.ClosedError, match="connection to the exporter lost"):
@@ -248,7 +249,7 @@ def test_killed_exporter_raises(processes):
 def test_next_exporter_is_found(processes):
     exporter = processes.publish()
     with frameshare.open(processes.path()) as stream:
-        session = stream.next(5).session
+        session = stream.next(PATIENCE).session
         exporter.kill()
         exporter.wait()
         processes.start([TOOL, "publish", processes.path()])
