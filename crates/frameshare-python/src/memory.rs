@@ -4,7 +4,7 @@
 
 use crate::fork::OfProcess;
 use frameshare::{DropWhenIdle, cuda::Context, reader};
-use frameshare_cuda::memory::legacy::Allocation;
+use frameshare_cuda::memory::private::Allocation;
 use pyo3::{PyResult, exceptions::PyMemoryError};
 use std::{
     ptr::NonNull,
@@ -88,7 +88,8 @@ impl HostCopy {
     }
 }
 
-/// A private copy in GPU memory, which is freed when the GPU is done with it.
+/// A private copy in GPU memory, which no other process can import. It is freed when the GPU is
+/// done with it.
 #[derive(Debug)]
 pub struct GpuCopy {
     allocation: DropWhenIdle<Allocation>,

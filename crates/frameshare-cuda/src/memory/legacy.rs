@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::abi::{CUipcMemHandle, flag};
 use crate::context::Context;
 use crate::error::log_drop;
-use crate::memory::round_up;
+use crate::memory::{private, round_up};
 use crate::{DevicePtr, Error, Result};
 
 /// The handle from which an importer opens an allocation (CUipcMemHandle). Any process that has it
@@ -36,10 +36,9 @@ pub const BLOCK: usize = 2 << 20;
 /// An exportable allocation of this process.
 #[derive(Debug)]
 pub struct Allocation {
-    start: DevicePtr,
+    memory: private::Allocation,
     size: usize,
     handle: Handle,
-    context: Arc<Context>,
 }
 
 impl Allocation {
@@ -53,15 +52,12 @@ impl Allocation {
     /// # References
     /// CUDA driver API, cuMemAlloc, cuIpcGetMemHandle.
     pub fn new(context: &Arc<Context>, size: usize) -> Result<Allocation> {
-        let _current = context.push()?;
         let size = round_up(size.max(1), BLOCK)
             .ok_or(Error::Refused("allocation size exceeds the address space"))?;
-        let mut start = 0;
-        // SAFETY: `start` is an out-parameter for one pointer.
-        unsafe { context.driver().cuMemAlloc_v2(&mut start, size) }?;
-        let mut allocation = Allocation { start, size, handle: [0; 64], context: context.clone() };
-        allocation.handle = handle_of(context, start)?;
-        Ok(allocation)
+        let memory = private::Allocation::new(context, size)?;
+        let _current = context.push()?;
+        let handle = handle_of(context, memory.ptr())?;
+        Ok(Allocation { memory, size, handle })
     }
 
     /// Returns the handle from which importers open the memory.
@@ -73,23 +69,13 @@ impl Allocation {
     /// Returns the start of the memory.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr {
-        self.start
+        self.memory.ptr()
     }
 
     /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
-    }
-}
-
-impl Drop for Allocation {
-    /// May block until GPU work is complete.
-    fn drop(&mut self) {
-        log_drop(self.context.push().and_then(|_current| {
-            // SAFETY: `self` owns the allocation, which is not used after this.
-            unsafe { self.context.driver().cuMemFree_v2(self.start) }
-        }));
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! GPU memory that other processes can import, in three kinds, and export of adopted allocations.
+//! [`private`] has memory that no other process can import.
 //!
 //! | kind | token | who may import | after the exporter's death |
 //! | --- | --- | --- | --- |
@@ -18,6 +19,7 @@
 pub mod adopted;
 pub mod legacy;
 pub mod pool;
+pub mod private;
 pub mod vmm;
 
 use std::fmt;
