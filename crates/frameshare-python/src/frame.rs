@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Frames.
-//!
-//! # Safety
-//!
-//! Calls of the buffer protocol come from Python with its contract.
-#![allow(unsafe_code)]
 
 use crate::{
     cuda_stream::Handle,
     error::OrRaise,
     events::Tags,
     export::{
-        buffer,
         consumer::Consumer,
-        copy, dlpack,
-        interface::{self, Kept},
+        copy,
+        exported::{Exported, Shown},
     },
     fork::OfProcess,
     gpu::Gpu,
-    layout::ArrayLayout,
     layouts::{Layouts, PlaneArray},
     lease::{Holder, Lease},
     memory::Memory,
@@ -32,12 +25,10 @@ use frameshare::{
 };
 use pyo3::{
     exceptions::{PyBufferError, PyIndexError, PyTypeError},
-    ffi,
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyTuple},
 };
 use std::{
-    ffi::c_int,
     fmt::Debug,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Weak, atomic::Ordering},
@@ -45,12 +36,11 @@ use std::{
 
 /// A frame that this process holds. Its memory returns to the exporter when the frame and all
 /// arrays of it are gone.
-#[pyclass(frozen, module = "frameshare", weakref)]
+#[pyclass(extends = Exported, frozen, module = "frameshare", weakref)]
 #[derive(Debug)]
 pub struct Frame {
     holder: Arc<Holder>,
     info: Arc<Info>,
-    kept: Kept,
 }
 
 /// The description of a frame, which outlives its release.
@@ -105,7 +95,7 @@ impl Frame {
     }
 
     fn of(sequence: u64, lease: Lease, info: Arc<Info>) -> Self {
-        Self { holder: Arc::new(Holder::new(sequence, lease)), info, kept: Kept::default() }
+        Self { holder: Arc::new(Holder::new(sequence, lease)), info }
     }
 
     fn video(&self) -> PyResult<&VideoFormat> {
@@ -115,10 +105,16 @@ impl Frame {
     fn plane_of(&self, index: usize, plane: &Arc<PlaneArray>) -> Plane {
         Plane::new(Arc::clone(&self.holder), index, Arc::clone(plane))
     }
+}
 
-    /// The whole frame as an array.
-    fn array(&self) -> PyResult<(Arc<Lease>, &ArrayLayout)> {
-        Ok((self.holder.lease()?, self.info.layouts.whole()?))
+impl<'py> IntoPyObject<'py> for Frame {
+    type Target = Self;
+    type Output = Bound<'py, Self>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
+        let exported = Exported::new(Arc::clone(&self.holder), Shown::Frame(Arc::clone(&self.info.layouts)));
+        Bound::new(py, (self, exported))
     }
 }
 
@@ -214,7 +210,7 @@ impl Frame {
     fn planes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.holder.lease()?;
         let planes = self.info.layouts.planes()?.iter().enumerate();
-        let planes = planes.map(|(index, plane)| Py::new(py, self.plane_of(index, plane)));
+        let planes = planes.map(|(index, plane)| self.plane_of(index, plane).into_pyobject(py));
         PyTuple::new(py, planes.collect::<PyResult<Vec<_>>>()?)
     }
 
@@ -251,62 +247,6 @@ impl Frame {
         let lease = self.holder.lease()?;
         let (memory, gpu) = copy::whole(py, &lease)?;
         Ok(Self::of(self.info.sequence, Lease::new(memory, gpu), Arc::clone(&self.info)))
-    }
-
-    /// The kind and the number of the device, as DLPack has them: (1, 0) is the host, (2, n) GPU n.
-    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
-        Ok(dlpack::device(&*self.holder.lease()?))
-    }
-
-    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the
-    /// frame, and the frame's release for the stream.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (lease, array) = self.array()?;
-        dlpack::export(py, &lease, array, &dlpack::Request { stream, max_version, dl_device, copy })
-    }
-
-    /// The array in host memory.
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::host(py, &lease, array, &self.kept)
-    }
-
-    /// The array in GPU memory, version 3.
-    #[getter]
-    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::gpu(py, &lease, array, &self.kept)
-    }
-
-    /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.
-    #[pyo3(signature = (dtype = None, copy = None))]
-    fn __array__<'py>(
-        slf: &Bound<'py, Self>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (lease, _) = slf.get().array()?;
-        interface::numpy(slf.as_any(), &lease, dtype, copy)
-    }
-
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let (lease, array) = slf.get().array()?;
-        // SAFETY: Python's contract: `view` is to be filled.
-        unsafe { buffer::fill(slf.as_any(), &lease, array, view, flags) }
-    }
-
-    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: Python's contract: `view` was filled by `__getbuffer__`, and is released once.
-        unsafe { buffer::release(view) }
     }
 
     /// Returns a copy of all bytes of a frame in host memory, of whatever media.

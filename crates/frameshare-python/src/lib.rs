@@ -81,6 +81,7 @@ fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
     process::start();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<export::exported::Exported>()?;
     module.add_class::<frame::Frame>()?;
     module.add_class::<frame::Colorimetry>()?;
     module.add_class::<plane::Plane>()?;

@@ -1,47 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Planes of frames.
-//!
-//! # Safety
-//!
-//! Calls of the buffer protocol come from Python with its contract.
-#![allow(unsafe_code)]
 
 use crate::{
-    export::{
-        buffer, dlpack,
-        interface::{self, Kept},
-    },
-    layout::ArrayLayout,
+    export::exported::{Exported, Shown},
     layouts::PlaneArray,
-    lease::{Holder, Lease},
+    lease::Holder,
 };
-use pyo3::{
-    exceptions::PyTypeError,
-    ffi,
-    prelude::*,
-    types::{PyDict, PyTuple},
-};
-use std::{ffi::c_int, sync::Arc};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyTuple};
+use std::sync::Arc;
 
 /// A plane of a frame: the luma, a chroma plane, or all of a packed image.
-#[pyclass(frozen, module = "frameshare")]
+#[pyclass(extends = Exported, frozen, module = "frameshare")]
 #[derive(Debug)]
 pub struct Plane {
     holder: Arc<Holder>,
     index: usize,
     plane: Arc<PlaneArray>,
-    kept: Kept,
 }
 
 impl Plane {
     /// A plane of a held frame.
     pub fn new(holder: Arc<Holder>, index: usize, plane: Arc<PlaneArray>) -> Self {
-        Self { holder, index, plane, kept: Kept::default() }
+        Self { holder, index, plane }
     }
+}
 
-    fn array(&self) -> PyResult<(Arc<Lease>, &ArrayLayout)> {
-        Ok((self.holder.lease()?, &self.plane.array))
+impl<'py> IntoPyObject<'py> for Plane {
+    type Target = Self;
+    type Output = Bound<'py, Self>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
+        let exported = Exported::new(Arc::clone(&self.holder), Shown::Plane(Arc::clone(&self.plane)));
+        Bound::new(py, (self, exported))
     }
 }
 
@@ -88,62 +80,6 @@ impl Plane {
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.plane.array.element_strides()?)
-    }
-
-    /// The kind and the number of the device, as DLPack has them: (1, 0) is the host, (2, n) GPU n.
-    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
-        Ok(dlpack::device(&*self.holder.lease()?))
-    }
-
-    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the
-    /// frame, and the frame's release for the stream.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (lease, array) = self.array()?;
-        dlpack::export(py, &lease, array, &dlpack::Request { stream, max_version, dl_device, copy })
-    }
-
-    /// The array in host memory.
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::host(py, &lease, array, &self.kept)
-    }
-
-    /// The array in GPU memory, version 3.
-    #[getter]
-    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::gpu(py, &lease, array, &self.kept)
-    }
-
-    /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.
-    #[pyo3(signature = (dtype = None, copy = None))]
-    fn __array__<'py>(
-        slf: &Bound<'py, Self>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (lease, _) = slf.get().array()?;
-        interface::numpy(slf.as_any(), &lease, dtype, copy)
-    }
-
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let (lease, array) = slf.get().array()?;
-        // SAFETY: Python's contract: `view` is to be filled.
-        unsafe { buffer::fill(slf.as_any(), &lease, array, view, flags) }
-    }
-
-    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: Python's contract: `view` was filled by `__getbuffer__`, and is released once.
-        unsafe { buffer::release(view) }
     }
 
     fn __reduce__(&self) -> PyResult<()> {

@@ -2,6 +2,7 @@
 
 //! Protocols by which the memory of frames goes out.
 //!
+//! - `exported`: the class of arrays in held frames, which has all of them
 //! - `buffer`: the buffer protocol, for host memory
 //! - `interface`: `__array_interface__`, `__cuda_array_interface__`
 //! - `dlpack`: DLPack, for all memory
@@ -12,4 +13,5 @@ pub mod buffer;
 pub mod consumer;
 pub mod copy;
 pub mod dlpack;
+pub mod exported;
 pub mod interface;
