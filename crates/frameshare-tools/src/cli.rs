@@ -190,7 +190,7 @@ pub enum Command {
         #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
-    /// Write a picture of the newest frame into a PNG file
+    /// Write an image of the newest frame into a PNG file
     #[command(
         after_help = "Examples:\n  frameshare snapshot cam0 cam0.png\n  frameshare snapshot cam0 - | display"
     )]
@@ -203,7 +203,7 @@ pub enum Command {
         #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
         timeout: Duration,
     },
-    /// Show the newest frame in the terminal: a picture if it can show one, blocks otherwise
+    /// Show the newest frame in the terminal: an image if it can show one, blocks otherwise
     #[command(after_help = "Examples:\n  frameshare view cam0\n  frameshare view cam0 --columns 40")]
     View {
         /// Name of the stream, or path of its socket

@@ -2,7 +2,7 @@
 
 //! Errors and exit statuses.
 
-use crate::{pixels::PictureError, recording::Damage};
+use crate::{pixels::ImageError, recording::Damage};
 use frameshare::{
     EndpointError, Reason,
     exporter::{BindError, EventTooLong, VideoExporterError},
@@ -43,8 +43,8 @@ pub enum Error {
     #[error("the stream {stream} ended before a frame came")]
     Ended { stream: String },
     #[error("the frame cannot be shown: {0}")]
-    Picture(#[from] PictureError),
-    #[error("cannot write a picture: {0}")]
+    Image(#[from] ImageError),
+    #[error("cannot write an image: {0}")]
     Png(#[from] png::EncodingError),
     #[error("{} is no PNG file: give a name that ends in .png, or - for stdout without --json", path.display())]
     NotPng { path: PathBuf },

@@ -190,7 +190,7 @@ fn video(stream: &str, file: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::PublishOptions, pixels::Picture};
+    use crate::{cli::PublishOptions, pixels::Image};
 
     fn options(format: &str, size: (u32, u32)) -> PublishOptions {
         PublishOptions {
@@ -213,7 +213,7 @@ mod tests {
             let pattern = Pattern::new(&options(pixels.name(), (130, 64))).unwrap();
             let mut bytes = vec![0; pattern.background.len()];
             pattern.write(3, &mut bytes);
-            let picture = Picture::of_bytes(&pattern.format, &[], &bytes).unwrap();
+            let image = Image::of_bytes(&pattern.format, &[], &bytes).unwrap();
             let is_gray = pixels.name().starts_with("GRAY");
             // Colors of five bits are rough.
             let tolerance = if ["RGB15", "BGR15", "RGB16", "BGR16"].contains(&pixels.name()) { 8 } else { 2 };
@@ -221,7 +221,7 @@ mod tests {
                 let [r, g, b] = expected.map(f32::from);
                 let gray = [(0.299 * r + 0.587 * g + 0.114 * b).round() as u8; 3];
                 let expected = if is_gray { gray } else { expected };
-                let found = picture.pixel(x, y);
+                let found = image.pixel(x, y);
                 let differs = |at: usize| found[at].abs_diff(expected[at]) > tolerance;
                 assert!(!(0..3).any(differs), "{pixels} {x},{y}: {found:?} for {expected:?}");
             }

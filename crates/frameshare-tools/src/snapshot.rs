@@ -6,7 +6,7 @@ use crate::{
     error::Error,
     frames::newest,
     output::{Page, print_bytes, print_json},
-    pixels::Picture,
+    pixels::Image,
 };
 use frameshare::{monotonic_ns, reader::Frame};
 use png::{BitDepth, ColorType, Compression, Encoder};
@@ -21,8 +21,8 @@ pub fn snapshot(stream: &str, file: &Path, timeout: Duration, json: bool) -> Res
         return Err(Error::NotPng { path: file.to_owned() });
     }
     let frame = newest(stream, timeout)?;
-    let picture = Picture::of_frame(&frame)?;
-    let png = png(&picture)?;
+    let image = Image::of_frame(&frame)?;
+    let png = png(&image)?;
     if is_stdout {
         return print_bytes(&png);
     }
@@ -38,8 +38,8 @@ pub fn snapshot(stream: &str, file: &Path, timeout: Duration, json: bool) -> Res
         "{}: frame {}, {}x{}",
         file.display(),
         frame.descriptor().sequence,
-        picture.width,
-        picture.height
+        image.width,
+        image.height
     ));
     page.print()
 }
@@ -59,16 +59,16 @@ pub fn describe(frame: &Frame) -> Value {
     })
 }
 
-/// Returns a picture as a PNG file.
-pub fn png(picture: &Picture) -> Result<Vec<u8>, Error> {
+/// Returns an image as a PNG file.
+pub fn png(image: &Image) -> Result<Vec<u8>, Error> {
     let mut png = Vec::new();
-    let size = [picture.width, picture.height].map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+    let size = [image.width, image.height].map(|length| u32::try_from(length).unwrap_or(u32::MAX));
     let mut encoder = Encoder::new(&mut png, size[0], size[1]);
     encoder.set_color(ColorType::Rgb);
     encoder.set_depth(BitDepth::Eight);
     encoder.set_compression(Compression::Fast);
     let mut writer = encoder.write_header()?;
-    writer.write_image_data(&picture.rgb)?;
+    writer.write_image_data(&image.rgb)?;
     writer.finish()?;
     Ok(png)
 }

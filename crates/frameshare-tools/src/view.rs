@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `frameshare view`: the newest frame in the terminal, as a picture where the terminal has
+//! `frameshare view`: the newest frame in the terminal, as an image where the terminal has
 //! Kitty's protocol, otherwise as blocks of two pixels, or as characters without colors.
 
 use crate::{
     error::Error,
     frames::newest,
     output::{is_colored, print_bytes, print_json},
-    pixels::Picture,
+    pixels::Image,
     snapshot::{describe, png},
 };
 use frameshare::reader::Frame;
@@ -29,7 +29,7 @@ const CHUNK: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Display {
     /// Kitty's graphics protocol.
-    Picture,
+    Image,
     /// Half blocks with 24 bits a color.
     Blocks,
     /// Half blocks with 256 colors.
@@ -41,17 +41,17 @@ enum Display {
 /// Shows the newest frame.
 pub fn view(stream: &str, columns: Option<u16>, timeout: Duration, json: bool) -> Result<(), Error> {
     let frame = newest(stream, timeout)?;
-    let picture = Picture::of_frame(&frame)?;
+    let image = Image::of_frame(&frame)?;
     let size = tcgetwinsize(io::stdout()).ok().map(|size| (size.ws_col.into(), size.ws_row.into()));
     let size = size.filter(|size: &(usize, usize)| size.0 > 0 && size.1 > 0).unwrap_or(DEFAULT_SIZE);
     let cells = match columns {
-        // As high as the picture is.
-        Some(columns) => fit(&frame, &picture, usize::from(columns).max(1), usize::MAX),
+        // As high as the image is.
+        Some(columns) => fit(&frame, &image, usize::from(columns).max(1), usize::MAX),
         // With a line for the prompt.
-        None => fit(&frame, &picture, size.0, size.1.saturating_sub(1).max(1)),
+        None => fit(&frame, &image, size.0, size.1.saturating_sub(1).max(1)),
     };
     if json {
-        let small = picture.resized(cells.0, 2 * cells.1);
+        let small = image.resized(cells.0, 2 * cells.1);
         let mut value = describe(&frame);
         value["rows"] = small.rgb.chunks(3 * small.width).map(hex).collect();
         return print_json(&value);
@@ -61,16 +61,16 @@ pub fn view(stream: &str, columns: Option<u16>, timeout: Duration, json: bool) -
     let mut text = Vec::new();
     // Writing into memory does not fail.
     let _ = match display {
-        Display::Picture => write_kitty(&mut text, &png(&picture)?, cells),
-        Display::Characters => write_characters(&mut text, &picture.resized(cells.0, cells.1)),
+        Display::Image => write_kitty(&mut text, &png(&image)?, cells),
+        Display::Characters => write_characters(&mut text, &image.resized(cells.0, cells.1)),
         Display::Blocks | Display::Palette => {
-            write_blocks(&mut text, &picture.resized(cells.0, 2 * cells.1), display)
+            write_blocks(&mut text, &image.resized(cells.0, 2 * cells.1), display)
         }
     };
     print_bytes(&text)
 }
 
-/// Selects the kind of output. tmux and screen do not forward pictures.
+/// Selects the kind of output. tmux and screen do not forward images.
 fn display(is_terminal: bool, is_colored: bool, variable: impl Fn(&str) -> String) -> Display {
     let (term, program) = (variable("TERM"), variable("TERM_PROGRAM"));
     let has_kitty = ["kitty", "ghostty"].iter().any(|name| term.contains(name))
@@ -78,17 +78,17 @@ fn display(is_terminal: bool, is_colored: bool, variable: impl Fn(&str) -> Strin
     let is_nested = !variable("TMUX").is_empty() || term.starts_with("screen");
     match variable("COLORTERM").as_str() {
         _ if !is_terminal || !is_colored || term == "dumb" => Display::Characters,
-        _ if has_kitty && !is_nested => Display::Picture,
+        _ if has_kitty && !is_nested => Display::Image,
         "truecolor" | "24bit" => Display::Blocks,
         _ => Display::Palette,
     }
 }
 
-/// Returns the columns and rows of characters of the picture: a character is twice as high as wide.
-fn fit(frame: &Frame, picture: &Picture, columns: usize, rows: usize) -> (usize, usize) {
+/// Returns the columns and rows of characters of the image: a character is twice as high as wide.
+fn fit(frame: &Frame, image: &Image, columns: usize, rows: usize) -> (usize, usize) {
     let aspect = frame.format().map_or(1.0, |format| format.pixel_aspect_ratio.as_f64());
-    let width = picture.width as f64 * if aspect > 0.0 { aspect } else { 1.0 };
-    let height = picture.height as f64 / 2.0;
+    let width = image.width as f64 * if aspect > 0.0 { aspect } else { 1.0 };
+    let height = image.height as f64 / 2.0;
     let scale = (columns as f64 / width).min(rows as f64 / height);
     let length = |length: f64, limit: usize| ((length * scale).round() as usize).clamp(1, limit);
     (length(width, columns), length(height, rows))
@@ -127,14 +127,14 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn write_blocks(out: &mut impl Write, picture: &Picture, display: Display) -> io::Result<()> {
+fn write_blocks(out: &mut impl Write, image: &Image, display: Display) -> io::Result<()> {
     let color = |[r, g, b]: [u8; 3]| match display {
         Display::Blocks => format!("2;{r};{g};{b}"),
         _ => format!("5;{}", nearest([r, g, b])),
     };
-    for y in (0..picture.height).step_by(2) {
-        for x in 0..picture.width {
-            let (upper, lower) = (picture.pixel(x, y), picture.pixel(x, (y + 1).min(picture.height - 1)));
+    for y in (0..image.height).step_by(2) {
+        for x in 0..image.width {
+            let (upper, lower) = (image.pixel(x, y), image.pixel(x, (y + 1).min(image.height - 1)));
             write!(out, "\x1b[38;{};48;{}m\u{2580}", color(upper), color(lower))?;
         }
         out.write_all(b"\x1b[0m\n")?;
@@ -153,10 +153,10 @@ fn nearest(rgb: [u8; 3]) -> u16 {
     16 + 36 * r + 6 * g + b
 }
 
-fn write_characters(out: &mut impl Write, picture: &Picture) -> io::Result<()> {
-    for y in 0..picture.height {
-        let characters = (0..picture.width).map(|x| {
-            let [r, g, b] = picture.pixel(x, y).map(u32::from);
+fn write_characters(out: &mut impl Write, image: &Image) -> io::Result<()> {
+    for y in 0..image.height {
+        let characters = (0..image.width).map(|x| {
+            let [r, g, b] = image.pixel(x, y).map(u32::from);
             let luma = (299 * r + 587 * g + 114 * b) / 1000;
             RAMP[luma as usize * RAMP.len() / 256]
         });
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn output_suits_terminal() {
-        assert_eq!(with(&[("TERM", "xterm-kitty"), ("COLORTERM", "truecolor")]), Display::Picture);
-        assert_eq!(with(&[("TERM", "xterm-256color"), ("TERM_PROGRAM", "WezTerm")]), Display::Picture);
+        assert_eq!(with(&[("TERM", "xterm-kitty"), ("COLORTERM", "truecolor")]), Display::Image);
+        assert_eq!(with(&[("TERM", "xterm-256color"), ("TERM_PROGRAM", "WezTerm")]), Display::Image);
         assert_eq!(
             with(&[("TERM", "xterm-kitty"), ("TMUX", "/tmp/x"), ("COLORTERM", "24bit")]),
             Display::Blocks
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_sent_in_chunks() {
+    fn images_are_sent_in_chunks() {
         let mut out = Vec::new();
         write_kitty(&mut out, &[7; 3 * CHUNK], (80, 20)).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn blocks_hold_two_rows() {
-        let picture = Picture { width: 1, height: 3, rgb: vec![255, 0, 0, 0, 0, 255, 1, 2, 3] };
+        let image = Image { width: 1, height: 3, rgb: vec![255, 0, 0, 0, 0, 255, 1, 2, 3] };
         let text = |display| {
             let mut out = Vec::new();
-            write_blocks(&mut out, &picture, display).unwrap();
+            write_blocks(&mut out, &image, display).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(

@@ -7,11 +7,11 @@
 
 mod color;
 mod formats;
-mod picture;
+mod image;
 mod samples;
 mod store;
 
-pub use picture::{Picture, PictureError};
+pub use image::{Image, ImageError};
 pub use store::{can_store, store};
 
 #[cfg(test)]

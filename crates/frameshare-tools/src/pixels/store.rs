@@ -5,7 +5,7 @@
 use super::{
     color::Color,
     formats::samples,
-    picture::row,
+    image::row,
     samples::{Encoding, locate},
 };
 use frameshare::video::{Interlacing, PixelFormat, PlaneLayout, VideoFormat};

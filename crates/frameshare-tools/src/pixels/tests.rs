@@ -30,7 +30,7 @@ fn reference(matrix: [f64; 5], black: f64, [y, cb, cr]: [f64; 3]) -> [u8; 3] {
 fn check(name: &str, colorimetry: &str, depth: u32, values: [u32; 3], bytes: &[u8]) {
     let caps = format!("video/x-raw, format={name}, width=2, height=2, colorimetry={colorimetry}");
     let format = VideoFormat::of_caps(&caps).unwrap();
-    let picture = Picture::of_bytes(&format, &[], bytes).unwrap();
+    let image = Image::of_bytes(&format, &[], bytes).unwrap();
     let (_, matrix, black) = REFERENCE.iter().find(|(name, ..)| *name == colorimetry).unwrap();
     // Full range ends at the highest value; limited range is a multiple of that of 8 bits.
     let unit = f64::from(1_u32 << (depth - 8));
@@ -42,7 +42,7 @@ fn check(name: &str, colorimetry: &str, depth: u32, values: [u32; 3], bytes: &[u
     let expected =
         reference(*matrix, *black, [y / unit, (cb - center) / unit + 128.0, (cr - center) / unit + 128.0]);
     for (x, y) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        let found = picture.pixel(x, y);
+        let found = image.pixel(x, y);
         let is_near = found.iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= 1);
         assert!(is_near, "{name} {colorimetry} {values:?}: {found:?} for {expected:?}");
     }
@@ -99,7 +99,7 @@ fn yuv_of_more_bits_has_colors_of_standards() {
 fn rgb_and_gray_respect_range() {
     let pixel = |caps: &str, bytes: &[u8]| {
         let format = VideoFormat::of_caps(&format!("video/x-raw, width=1, height=1, {caps}")).unwrap();
-        Picture::of_bytes(&format, &[], bytes).unwrap().pixel(0, 0)
+        Image::of_bytes(&format, &[], bytes).unwrap().pixel(0, 0)
     };
     assert_eq!(pixel("format=RGB", &[1, 2, 255, 0]), [1, 2, 255]);
     assert_eq!(pixel("format=BGRx", &[1, 2, 255, 0]), [255, 2, 1]);
@@ -122,8 +122,8 @@ fn interlaced_chroma_belongs_to_its_field() {
     let red = format.plane(2, &[], bytes.len() as u64).unwrap();
     let second = red.range.start + red.range_of(1).unwrap().start;
     bytes[second] = 255;
-    let picture = Picture::of_bytes(&format, &[], &bytes).unwrap();
-    let is_red: Vec<_> = (0..4).map(|y| picture.pixel(0, y)[0] > 200).collect();
+    let image = Image::of_bytes(&format, &[], &bytes).unwrap();
+    let is_red: Vec<_> = (0..4).map(|y| image.pixel(0, y)[0] > 200).collect();
     assert_eq!(is_red, [false, true, false, true]);
 }
 
@@ -134,34 +134,34 @@ fn planes_of_any_place_are_read() {
     let bottom_up = [frameshare::Plane { offset: 10, stride: -10 }];
     let mut bytes = vec![0; 12];
     (bytes[10], bytes[1]) = (200, 100);
-    let picture = Picture::of_bytes(&format, &bottom_up, &bytes).unwrap();
-    assert_eq!([picture.pixel(0, 0)[0], picture.pixel(1, 1)[0]], [200, 100]);
+    let image = Image::of_bytes(&format, &bottom_up, &bytes).unwrap();
+    assert_eq!([image.pixel(0, 0)[0], image.pixel(1, 1)[0]], [200, 100]);
     // Rows outside the frame are an error, and no panic.
-    assert!(Picture::of_bytes(&format, &bottom_up, &bytes[..11]).is_err());
+    assert!(Image::of_bytes(&format, &bottom_up, &bytes[..11]).is_err());
 }
 
 #[test]
 fn mean_of_pixels_is_shown_in_smaller_size() {
     let rgb = [[0, 0, 0], [255, 255, 255], [10, 20, 30], [10, 20, 30]].concat();
-    let picture = Picture { width: 4, height: 1, rgb };
-    assert_eq!(picture.resized(2, 1).rgb, [128, 128, 128, 10, 20, 30]);
-    assert_eq!(picture.resized(8, 2).rgb.len(), 3 * 16);
-    assert_eq!(picture.resized(4, 1), picture);
+    let image = Image { width: 4, height: 1, rgb };
+    assert_eq!(image.resized(2, 1).rgb, [128, 128, 128, 10, 20, 30]);
+    assert_eq!(image.resized(8, 2).rgb.len(), 3 * 16);
+    assert_eq!(image.resized(4, 1), image);
 }
 
 #[test]
 fn formats_that_are_not_known_are_errors() {
     let format = VideoFormat::new("MT2110T".parse::<PixelFormat>().unwrap(), 64, 64);
     let bytes = vec![0; format.size().unwrap() as usize];
-    let error = Picture::of_bytes(&format, &[], &bytes).unwrap_err();
+    let error = Image::of_bytes(&format, &[], &bytes).unwrap_err();
     assert!(error.to_string().contains("MT2110T are not known here; convert"), "{error}");
 }
 
 /// Every format of the installed GStreamer, converted by it to 16 bits a color. Its coefficients
 /// have eight bits, which differs by up to two code values; another layout differs by far more.
 #[test]
-fn pictures_equal_gstreamers_in_every_format() {
-    let test = "pictures_equal_gstreamers_in_every_format";
+fn images_equal_gstreamers_in_every_format() {
+    let test = "images_equal_gstreamers_in_every_format";
     let Ok(found) = Command::new("gst-inspect-1.0").arg("videotestsrc").output() else {
         return skip(test, "gst-inspect-1.0 is not installed");
     };
@@ -200,7 +200,7 @@ fn pictures_equal_gstreamers_in_every_format() {
             let caps =
                 format!("video/x-raw, format={pixels}, width={width}, height={height}, colorimetry={color}");
             let format = VideoFormat::of_caps(&caps).unwrap();
-            let picture = Picture::of_bytes(&format, &[], &read("raw")).unwrap();
+            let image = Image::of_bytes(&format, &[], &read("raw")).unwrap();
             let reference = read("argb");
             let words = reference.chunks(2).map(|word| u32::from(u16::from_le_bytes([word[0], word[1]])));
             let words: Vec<_> = words.map(|word| ((word + 128) / 257) as u8).collect();
@@ -210,7 +210,7 @@ fn pictures_equal_gstreamers_in_every_format() {
                 if pixels.name() == "VYUY" && x == width - 1 {
                     continue;
                 }
-                let found = picture.pixel(x, y);
+                let found = image.pixel(x, y);
                 let is_near = (0..3).all(|at| found[at].abs_diff(pixel[1 + at]) <= 2);
                 assert!(is_near, "{caps}: {found:?} for {pixel:?} at {x},{y}");
             }

@@ -2,7 +2,7 @@
 
 //! Frames in GPU memory, on the simulated driver: the exporter copies them to host memory.
 
-use crate::{TOOL, json, pictures::Image, recordings::frames, run_tool};
+use crate::{TOOL, images::Image, json, recordings::frames, run_tool};
 use frameshare_tests::{
     process::{PATIENCE, TestRun, wait_until},
     raw::Channel,

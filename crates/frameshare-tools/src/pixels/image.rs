@@ -14,9 +14,9 @@ use frameshare::{
 };
 use std::sync::atomic::Ordering;
 
-/// The reason why a frame has no picture.
+/// The reason why a frame has no image.
 #[derive(Debug, thiserror::Error)]
-pub enum PictureError {
+pub enum ImageError {
     #[error(
         "{0}; decode or convert the stream first, for example with gst-launch-1.0 framesharesrc ! decodebin ! videoconvert ! framesharesink"
     )]
@@ -27,7 +27,7 @@ pub enum PictureError {
 
 /// An image in RGB, three bytes a pixel, rows from the top.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Picture {
+pub struct Image {
     pub width: usize,
     pub height: usize,
     pub rgb: Vec<u8>,
@@ -39,9 +39,9 @@ struct View<'a> {
     bytes: &'a [u8],
 }
 
-impl Picture {
+impl Image {
     /// Converts a frame in host memory.
-    pub fn of_frame(frame: &Frame) -> Result<Self, PictureError> {
+    pub fn of_frame(frame: &Frame) -> Result<Self, ImageError> {
         let format = frame.format()?;
         if frame.descriptor().flags & CROPPED != 0 {
             return Err(VideoError::Cropped.into());
@@ -58,9 +58,9 @@ impl Picture {
     }
 
     /// Converts the bytes of a frame with the planes of its descriptor.
-    pub fn of_bytes(format: &VideoFormat, planes: &[Plane], bytes: &[u8]) -> Result<Self, PictureError> {
+    pub fn of_bytes(format: &VideoFormat, planes: &[Plane], bytes: &[u8]) -> Result<Self, ImageError> {
         let name = format.pixels.name();
-        let samples = samples(name).ok_or(PictureError::Unsupported(name))?;
+        let samples = samples(name).ok_or(ImageError::Unsupported(name))?;
         let views = (0..format.pixels.plane_count()).map(|index| {
             let layout = format.plane(index, planes, bytes.len() as u64)?;
             let bytes = bytes.get(layout.range.clone()).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Picture {
         [self.rgb[start], self.rgb[start + 1], self.rgb[start + 2]]
     }
 
-    /// Returns the picture in another size: each pixel is the mean of those that it covers.
+    /// Returns the image in another size: each pixel is the mean of those that it covers.
     pub fn resized(&self, width: usize, height: usize) -> Self {
         let (width, height) = (width.max(1), height.max(1));
         let span = |at: usize, of: usize, all: usize| {

@@ -71,15 +71,15 @@ fn snapshot_has_colors_of_stream_in_many_formats() {
 fn snapshot_is_written_to_file_and_stdout() {
     let run = TestRun::new();
     let _publisher = publish(&run, "--rate 1/100 --size 64x48");
-    let text = run_tool(&run, "snapshot s picture.PNG").stdout;
-    assert_eq!(text, "picture.PNG: frame 1, 64x48\n");
+    let text = run_tool(&run, "snapshot s image.PNG").stdout;
+    assert_eq!(text, "image.PNG: frame 1, 64x48\n");
     let output = tool(&run, "snapshot s -").output().unwrap();
     assert!(output.status.success());
-    assert_eq!(output.stdout, run.read("picture.PNG"));
+    assert_eq!(output.stdout, run.read("image.PNG"));
 }
 
 #[test]
-fn pictures_that_cannot_be_made_are_errors() {
+fn images_that_cannot_be_made_are_errors() {
     let run = TestRun::new();
     let exporter = export(&run, "");
     let mut silent = run.peer(&format!("export --socket {} --readers 9", run.socket("silent")));
@@ -199,7 +199,7 @@ fn video_file_is_published_through_gstreamer() {
         x264enc ! mp4mux ! filesink location=video.mp4";
     run.gst(pipeline).expect_success();
     let publisher = run.command(&format!("{TOOL} publish s video.mp4"));
-    wait_until("a picture", || run_tool(&run, "snapshot s s.png -t 1").status == 0);
+    wait_until("an image", || run_tool(&run, "snapshot s s.png -t 1").status == 0);
     let [r, g, b] = Image::decode(&run.read("s.png")).pixel(30, 20);
     assert!(r > 245 && g < 10 && b < 10, "{r} {g} {b}");
     assert_eq!(publisher.expect_success().stderr, "");
