@@ -177,7 +177,10 @@ impl FrameshareSrc {
             Way::CopiedForLayout => Figures::count(&self.figures.copied_for_layout),
         }
         // In system memory the exporter may choose another layout.
-        if way == Way::CopiedForLayout && !on_gpu && !std::mem::replace(&mut running.has_told_layout, true) {
+        if way == Way::CopiedForLayout
+            && !on_gpu
+            && !std::mem::replace(&mut running.has_reported_layout, true)
+        {
             running.reader.iter().for_each(Reader::report_layout_copies);
         }
         if way != Way::InPlace && !running.reported.contains(&way) {

@@ -206,7 +206,7 @@ impl BaseSrcImpl for FrameshareSrc {
             is_discont: false,
             lost_earlier: 0,
             has_ended: false,
-            has_told_layout: false,
+            has_reported_layout: false,
             has_reported_writer: false,
             reported: Vec::new(),
             opening: Opening::default(),

@@ -42,7 +42,7 @@ impl FrameshareSrc {
         let shape = Shape::of(&caps);
         let frame_duration = shape.frame_duration();
         running.shape = Some(shape);
-        running.has_told_layout = false;
+        running.has_reported_layout = false;
         let is_new_stream = self.push_stream_start(running);
         if is_new_stream && self.obj().src_pad().current_caps().as_ref() == Some(&caps) {
             // GstBaseSrc pushes only caps that differ from those of the stream before.

@@ -41,7 +41,7 @@ pub(super) struct Running {
     pub(super) lost_earlier: u64,
     pub(super) has_ended: bool,
     /// Copies of frames of the present format, for their layout, were reported to the exporter.
-    pub(super) has_told_layout: bool,
+    pub(super) has_reported_layout: bool,
     /// A warning about copies of elements downstream was posted.
     pub(super) has_reported_writer: bool,
     /// The ways of copying that a warning was posted for.
