@@ -175,7 +175,7 @@ run_tests() { # NAME COMMAND...
   shift
   # A shell starts commands in the background with SIGINT ignored, and Python's children inherit that.
   # shellcheck disable=SC2086  # words
-  FRAMESHARE_TARGET=$target/debug env --default-signal=INT,QUIT timeout --kill-after=10 900 "$@" -m pytest $crate/tests -q -rpsfE \
+  FRAMESHARE_TARGET=$target/debug env --default-signal=INT,QUIT timeout --kill-after=10 1800 "$@" -m pytest $crate/tests -q -rpsfE \
     -p no:cacheprovider ${PYTEST:-} >"$work/$name.log" 2>&1 || status=$?
   awk -v name="$name" '
     /^PASSED / { sub(/.*tests\//, ""); print "PASS " name "/" $0; next }
