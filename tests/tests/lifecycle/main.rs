@@ -7,6 +7,7 @@
 //! the test's actions and not from the machine's speed.
 
 mod cycles;
+mod failed;
 mod joining;
 mod many;
 mod restarts;

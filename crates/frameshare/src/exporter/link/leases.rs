@@ -154,6 +154,11 @@ impl Leases {
         self.failed.get_or_insert_with(Instant::now);
     }
 
+    /// Returns whether leases of a failed reader are left.
+    pub fn are_stranded(&self) -> bool {
+        self.failed.is_some() && !self.is_empty()
+    }
+
     /// Uses another fence from now on. No frame is published meanwhile.
     pub fn set_fence(&mut self, fence: Box<dyn ExporterFence>, choice: Selected<FenceKind>) {
         self.in_order = InOrder::new(choice.kind);

@@ -99,7 +99,12 @@ impl State {
         } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
             let mut link = self.draining.remove(index);
             link.hang_up(process_is_gone);
-            self.release_link(link);
+            if link.leases.are_stranded() && link.presence() < Presence::Exited {
+                self.fences_pending = true;
+                self.draining.push(link);
+            } else {
+                self.release_link(link);
+            }
         }
     }
 
