@@ -12,6 +12,7 @@ use crate::{
     library, load,
 };
 use glib::{prelude::*, translate::*};
+use gst::prelude::*;
 use std::{
     ffi::c_void,
     ptr,
@@ -20,6 +21,9 @@ use std::{
         atomic::{AtomicPtr, Ordering},
     },
 };
+
+/// Type of the GStreamer contexts that hold a CUDA context, and the name of their field for it.
+const TYPE: &str = "gst.cuda.context";
 
 glib::wrapper! {
     /// A reference to a GstCudaContext.
@@ -47,6 +51,17 @@ impl Context {
         let library = library::loaded()?;
         // SAFETY: takes only a number; the result is NULL or a new reference.
         unsafe { from_glib_full((library.gst_cuda_context_new)(device)) }
+    }
+
+    /// Returns the context of a pad's peer, which elements tell that work in one.
+    #[must_use]
+    pub fn of_peer(pad: &impl IsA<gst::Pad>) -> Option<Self> {
+        library::loaded()?;
+        let mut query = gst::query::Context::new(TYPE);
+        if !pad.as_ref().peer_query(&mut query) {
+            return None;
+        }
+        query.context()?.structure().get(TYPE).ok()
     }
 
     /// Returns the CUcontext, valid as long as this object.
@@ -144,7 +159,7 @@ impl ElementContext {
     /// stored.
     pub fn set_context(&self, element: &impl IsA<gst::Element>, offered: &gst::Context, device: Option<u32>) {
         // Applications may offer a context before the element has loaded the library.
-        if offered.context_type() != "gst.cuda.context" || self.context().is_some() || load().is_err() {
+        if offered.context_type() != TYPE || self.context().is_some() || load().is_err() {
             return;
         }
         let Some(library) = library::loaded() else { return };

@@ -12,7 +12,7 @@ use crate::{
     pool::{HostPool, cuda::CudaPool},
     sync::lock,
 };
-use gst::subclass::prelude::*;
+use gst::{prelude::*, subclass::prelude::*};
 
 /// Number of surfaces for a decoder whose surfaces are copied and returned at once.
 const COPIED_SURFACES: u32 = 4;
@@ -42,6 +42,13 @@ impl FrameshareSink {
             self.begin_gpu(&stream);
         }
         if let (Some(gpu), true) = (stream.gpu(), is_cuda) {
+            let pad = self.obj().static_pad("sink");
+            let theirs = pad.and_then(|pad| gst_cuda::Context::of_peer(&pad));
+            if theirs.is_some_and(|theirs| theirs.handle() != gpu.context.handle()) {
+                // NVIDIA's decoders take the stream of any pool, and fail with this one's.
+                gst::info!(CAT, imp = self, "upstream is in another CUDA context: frames will be copied");
+                return Ok(());
+            }
             match CudaPool::new(&stream.slots, &gpu.context, &gpu.stream, &caps) {
                 Some(pool) => {
                     let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
@@ -64,5 +71,61 @@ impl FrameshareSink {
             None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gst::prelude::*;
+    use gst_cuda::context::ElementContext;
+    use std::{io::Write as _, sync::Arc};
+
+    /// Returns an upstream pad that tells its context.
+    fn upstream(context: &Arc<ElementContext>) -> gst::Pad {
+        let (context, element) = (context.clone(), gst::ElementFactory::make("identity").build().unwrap());
+        gst::Pad::builder(gst::PadDirection::Src)
+            .query_function(move |pad, parent, query| match query.type_() {
+                gst::QueryType::Context => context.query(&element, query),
+                _ => gst::Pad::query_default(pad, parent, query),
+            })
+            .build()
+    }
+
+    /// NVIDIA's decoders take the stream of any pool, and fail with one of another context.
+    #[test]
+    fn upstream_in_another_context_is_offered_no_pool() {
+        gst::init().unwrap();
+        if let Err(missing) = gst_cuda::load() {
+            let line = format!("SKIP framesharesink/other-context-no-pool: {missing}\n");
+            std::io::stdout().write_all(line.as_bytes()).unwrap();
+            return;
+        }
+        crate::plugin_register_static().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let sink = gst::ElementFactory::make("framesharesink")
+            .property("socket-path", folder.path().join("s").to_str().unwrap())
+            .property("async", false)
+            .build()
+            .unwrap();
+        let context = Arc::new(ElementContext::default());
+        context.replace(0).unwrap();
+        let pad = upstream(&context);
+        pad.set_active(true).unwrap();
+        pad.link(&sink.static_pad("sink").unwrap()).unwrap();
+        sink.set_state(gst::State::Playing).unwrap();
+        let caps = "video/x-raw(memory:CUDAMemory),format=NV12,width=320,height=240,framerate=30/1";
+        let caps: gst::Caps = caps.parse().unwrap();
+        assert!(pad.push_event(gst::event::StreamStart::new("test")));
+        assert!(pad.push_event(gst::event::Caps::new(&caps)));
+        let pools = || {
+            let mut query = gst::query::Allocation::new(Some(&caps), true);
+            assert!(pad.peer_query(&mut query));
+            query.allocation_pools().len()
+        };
+        assert_eq!(pools(), 1);
+        // Another decoder takes the place of the first one.
+        context.replace(0).unwrap();
+        assert_eq!(pools(), 0);
+        sink.set_state(gst::State::Null).unwrap();
     }
 }
