@@ -6,7 +6,8 @@
                           readers on the GPU: decoded once, and decoded by each reader
     ingest.py soak        8 cameras for SOAK seconds (default 540), a random process killed every 10 s
 
-Prints a JSON line for each case. INGEST="4 8" sets the numbers of cameras of `capacity`.
+Prints a JSON line for each case. INGEST="4 8" sets the numbers of cameras of `capacity`, ONCE and EACH those that are
+decoded once and by each reader, MPS=0 leaves out readers under MPS, and GROUP sets the cameras in one process.
 """
 
 import collections
@@ -30,12 +31,13 @@ CLIP = "/work/camera.mp4"
 PORT = 8095
 RATE = 30
 READERS = 3
-# Cameras in one process, of each role.
-GROUP = 16
+# Cameras in one process, of each role. With 16 in each of nine decoding processes, among whose contexts the GPU takes
+# turns, the readers of 144 cameras lost a sixth of the frames on an H200.
+GROUP = int(os.environ.get("GROUP", "48"))
 CAPS = "video/x-raw(memory:CUDAMemory)"
 DECODER = "nvh264dec"
 # Seconds without a further reader, after which the missing ones count as failed.
-WITHOUT_PROGRESS = 12
+WITHOUT_PROGRESS = 25
 # Folder of the MPS daemon in /tmp, of this run: another daemon may be left.
 MPS = f"mps-{os.getpid()}"
 VARIABLES = {
@@ -158,29 +160,18 @@ def reading(cameras, decode, mps):
     return {name: start(name, "gst-launch-1.0", "-q", *words, **variables) for name in names}
 
 
-def made(before, after, stream):
-    """Units of the camera of a stream between two samples of the metrics."""
-    name = stream.removesuffix(".video") + ".video"
-    first, last = (
-        sum(value for labels, value in metrics["stream_published_total"] if labels["stream"] == name)
-        for metrics in (before, after)
-    )
-    return max(last - first, 1)
-
-
 class Metrics:
-    """Values of the readers of some streams."""
+    """Values of the readers of some streams, without those readers that belong to an earlier case."""
 
-    def __init__(self, values, streams):
-        self.values, self.streams = values, streams
+    def __init__(self, values, streams, earlier=()):
+        self.values, self.streams, self.earlier = values, streams, earlier
 
     def of(self, name):
         """Values by stream and reader."""
         rows = self.values.get(name, [])
+        found = {(labels["stream"], labels["reader"]): value for labels, value in rows}
         return {
-            (labels["stream"], labels["reader"]): value
-            for labels, value in rows
-            if labels["stream"] in self.streams
+            key: value for key, value in found.items() if key[0] in self.streams and key not in self.earlier
         }
 
     def running(self):
@@ -189,22 +180,35 @@ class Metrics:
         found.update(stream for (stream, _), rate in self.of("reader_rate").items() if rate > 0)
         return found
 
+    def rates(self):
+        """Frames a second that readers took, and the units a second of their cameras, over the last seconds."""
+        units = {
+            labels["stream"].removesuffix(".video"): value
+            for labels, value in self.values.get("stream_rate", [])
+            if labels["stream"].endswith(".video")
+        }
+        return {
+            key: (rate, units.get(key[0].removesuffix(".video"), 0)) for key, rate in self.of("reader_rate").items()
+        }
 
-def await_readers(site, streams, readers):
+
+def await_readers(site, of_case, streams, readers):
     """Wait for all readers, as long as further ones come. Returns what is missing, and the seconds."""
     begin = last = time.monotonic()
-    most, missing = 0, {}
+    most, missing = (0, 0), dict.fromkeys(streams, READERS)
     while time.monotonic() < last + WITHOUT_PROGRESS:
         ended = [name for name, process in readers.items() if process.poll() is not None]
         try:
-            running = Metrics(site.metrics(), streams).running()
+            metrics = of_case(site.metrics())
         except OSError:
-            running = collections.Counter()
+            metrics = of_case({})
+        running = metrics.running()
         missing = {stream: READERS - running[stream] for stream in streams if running[stream] < READERS}
         if not missing or ended:
             break
-        if (count := running.total()) > most:
-            most, last = count, time.monotonic()
+        count = (running.total(), len(metrics.of("reader_sent_total")))
+        if count > most:
+            most, last = max(count, most), time.monotonic()
         time.sleep(0.5)
     return missing, time.monotonic() - begin
 
@@ -223,12 +227,15 @@ def print_missing(missing, readers):
 
 def measure(site, cameras, decode, mps, seconds=5):
     """One row: rates, losses, ages, CPU, decoder and memory with this many cameras."""
-    streams = [f"cam{camera}.video" if decode else f"cam{camera}" for camera in range(cameras)]
+    streams = {f"cam{camera}.video" if decode else f"cam{camera}" for camera in range(cameras)}
     key = "decoded by each reader" if decode else "decoded once"
     case = f"{cameras} cameras, {key}" + (", readers under MPS" if mps else "")
+    earlier = frozenset(Metrics(site.metrics(), streams).of("reader_sent_total"))
+    of_case = lambda values: Metrics(values, streams, earlier)
     readers = reading(cameras, decode, mps)
-    missing, waited = await_readers(site, set(streams), readers)
-    time.sleep(2)
+    missing, waited = await_readers(site, of_case, streams, readers)
+    # Rates are those of the last four seconds.
+    time.sleep(3)
     before, busy, begin = site.metrics(), cpu_seconds(), time.monotonic()
     samples = []
     while time.monotonic() < begin + seconds:
@@ -240,34 +247,36 @@ def measure(site, cameras, decode, mps, seconds=5):
     if missing:
         print_missing(missing, readers)
     ended = max(end(reader) for reader in readers.values())
-    first, last = Metrics(before, set(streams)), Metrics(after, set(streams))
+    first, last = of_case(before), of_case(after)
 
     def change(name):
         earlier = first.of(name)
         return {key: value - earlier.get(key, 0) for key, value in last.of(name).items()}
 
+    # Of a reader, losses are revoked frames, which count as sent, and frames that were not sent.
     sent, lost = change("reader_sent_total"), change("reader_lost_total")
-    taken = {key: sent[key] - lost[key] for key in sent}
+    pairs = last.rates().values()
+    rates = sorted(rate for rate, _ in pairs)
     # A file in a loop makes a short pause at its end: what counts is the share of its frames.
-    shares = sorted(taken[key] / made(before, after, key[0]) for key in taken)
-    rates = sorted(count / elapsed for count in taken.values())
+    shares = sorted(rate / max(units, 1) for rate, units in pairs)
     ages = sorted(last.of("reader_age_seconds").values())
     middle = lambda values: values[len(values) // 2] if values else None
     columns = list(zip(*samples))
     few = sum(lost.values()) <= 0.001 * sum(sent.values())
-    keeps = not missing and len(shares) >= cameras * READERS and few and shares[0] > 0.97
+    keeps = not missing and len(shares) >= cameras * READERS and few and shares[0] > 0.95
     row = {
         "suite": "ingest",
         "case": case,
         "result": "pass",
         "cameras": cameras,
         "readers": len(rates),
+        "started": not missing,
         "started s": round(waited, 1),
         "keeps up": keeps,
         "frames/s least": round(rates[0], 1) if rates else 0,
         "frames/s median": round(middle(rates) or 0, 1),
         "least share": round(shares[0], 3) if shares else 0,
-        "late readers": sum(share <= 0.97 for share in shares),
+        "late readers": sum(share <= 0.95 for share in shares),
         "lost": int(sum(lost.values())),
         "age ms": round(1e3 * (middle(ages) or 0), 2),
         "age ms max": round(1e3 * (ages[-1] if ages else 0), 2),
@@ -334,29 +343,38 @@ def compare(once, each):
     return result["result"] == "pass"
 
 
+def numbers_of(variable, default):
+    """Numbers in an environment variable."""
+    return sorted(int(word) for word in os.environ.get(variable, "").split()) or default
+
+
 def capacity():
     """Rising numbers of cameras, decoded once and by each reader, until they no longer keep up."""
-    numbers = [int(word) for word in os.environ.get("INGEST", "").split()] or [16, 48, 64, 96, 144, 176, 208]
+    numbers = numbers_of("INGEST", [16, 48, 64, 96, 120, 144, 176, 208])
+    for_once, for_each = numbers_of("ONCE", numbers), numbers_of("EACH", numbers)
+    most = max(for_once + for_each)
     options = f"[defaults]\nrecord = false\nmotion = false\n[groups]\ncapture = {GROUP}\ndecode = {GROUP}\n"
-    site = Site(numbers[-1], options)
+    site = Site(most, options)
     try:
         up = lambda it: sum(
             value > 0
             for labels, value in it.get("stream_published_total", [])
             if ".video" in labels["stream"]
         )
-        if not site.wait(lambda it: up(it) >= numbers[-1], 40):
+        if not site.wait(lambda it: up(it) >= most, 40):
             raise RuntimeError("cameras did not start: see site.log")
-        once, each = rise(site, numbers, False, False), rise(site, numbers, True, False)
+        # First without the decoding processes, which keep their contexts.
+        each = rise(site, for_each, True, False)
+        once = rise(site, for_once, False, False)
         # The same number both ways.
         same = most_kept(each)
         if same and same not in once:
             once[same] = measure(site, same, False, False)
         passed = compare(once, each)
-        if multi_process_service():
+        if os.environ.get("MPS") != "0" and multi_process_service():
             # Only the largest number and the next one: the effect of MPS is the question.
-            rise(site, [number for number in numbers if number >= most_kept(once)][:2], False, True)
-            rise(site, [number for number in numbers if number >= most_kept(each)][:2], True, True)
+            rise(site, [number for number in for_once if number >= most_kept(once)][:2], False, True)
+            rise(site, [number for number in for_each if number >= most_kept(each)][:2], True, True)
         return passed
     finally:
         stop_multi_process_service()
