@@ -19,10 +19,10 @@ gst::plugin_define!(
     frameshare,
     env!("CARGO_PKG_DESCRIPTION"),
     plugin_init,
-    env!("CARGO_PKG_VERSION"),
+    concat!(env!("CARGO_PKG_VERSION"), "-", env!("COMMIT_ID")),
     "MIT/X11",
     env!("CARGO_PKG_NAME"),
     "frameshare",
     env!("CARGO_PKG_NAME"),
-    "2025-11-01"
+    env!("BUILD_REL_DATE")
 );

@@ -40,7 +40,8 @@ fn plugin() -> Check {
                 "plugin frameshare {version}, {}",
                 field("Filename").unwrap_or_else(|| "in an unknown file".to_owned())
             );
-            match version == own {
+            // Followed by the commit: "0.1.0-1a2b3c4".
+            match version.split('-').next() == Some(own) {
                 true => Check::ok(SUBJECT, text),
                 false => {
                     let remedy = format!("install the plugin and this command ({own}) from one release");

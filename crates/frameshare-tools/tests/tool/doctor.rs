@@ -130,6 +130,8 @@ fn plugin_of_other_version_is_a_warning() {
     let report = inspect(&format!("{version} echo '  Version    {own}'; echo '  Filename   /lib/x.so'"));
     report.assert("ok", "gstreamer", "GStreamer 1.26.2");
     report.assert("ok", "gstreamer", &format!("plugin frameshare {own}, /lib/x.so"));
+    let report = inspect(&format!("{version} echo '  Version    {own}-1a2b3c4+'"));
+    report.assert("ok", "gstreamer", &format!("plugin frameshare {own}-1a2b3c4+"));
     let report = inspect(&format!("{version} echo '  Version    0.0.9'"));
     report.assert("warning", "gstreamer", "plugin frameshare 0.0.9");
     inspect(&format!("{version} exit 1")).assert("warning", "gstreamer", "is not found");

@@ -103,12 +103,17 @@ glib::wrapper! {
 
 /// Registers the element with the plugin.
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    settings::LosslessReaders::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    kinds::SlowReader::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    kinds::History::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    kinds::Layout::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    kinds::Memory::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    kinds::Export::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
-    crate::FrameshareFence::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    #[cfg(feature = "doc")]
+    for property in [
+        settings::LosslessReaders::static_type(),
+        kinds::SlowReader::static_type(),
+        kinds::History::static_type(),
+        kinds::Layout::static_type(),
+        kinds::Memory::static_type(),
+        kinds::Export::static_type(),
+        crate::FrameshareFence::static_type(),
+    ] {
+        property.mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    }
     gst::Element::register(Some(plugin), ELEMENT, gst::Rank::NONE, FrameshareSink::static_type())
 }

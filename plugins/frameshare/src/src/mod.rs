@@ -35,10 +35,6 @@ mod way;
 
 use gst::{prelude::*, subclass::prelude::*};
 
-pub use settings::{
-    FrameshareSrcGpuWait, FrameshareSrcOnDisconnect, FrameshareSrcPolicy, FrameshareSrcVideoMeta,
-};
-
 glib::wrapper! {
     /// `framesharesrc`: reads the frames that a `framesharesink` on the same machine shares.
     ///
@@ -122,11 +118,12 @@ impl FrameshareSrc {
 
 /// Registers the element with the plugin.
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    #[cfg(feature = "doc")]
     for property in [
-        FrameshareSrcPolicy::static_type(),
-        FrameshareSrcGpuWait::static_type(),
-        FrameshareSrcOnDisconnect::static_type(),
-        FrameshareSrcVideoMeta::static_type(),
+        settings::FrameshareSrcPolicy::static_type(),
+        settings::FrameshareSrcGpuWait::static_type(),
+        settings::FrameshareSrcOnDisconnect::static_type(),
+        settings::FrameshareSrcVideoMeta::static_type(),
         crate::FrameshareFence::static_type(),
     ] {
         property.mark_as_plugin_api(gst::PluginAPIFlags::empty());

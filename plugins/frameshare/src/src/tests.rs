@@ -232,7 +232,7 @@ fn buffers_map_exporter_memory_read_only_with_meta() {
 #[test]
 fn buffer_copies_and_regions_keep_the_lease() {
     let stream = Stream::new();
-    let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).play();
+    let reader = stream.reader().set("policy", super::settings::FrameshareSrcPolicy::Lossless).play();
     stream.wait_for_reader();
     stream.publish(7, &[], None);
     let buffer = reader.next();
@@ -264,8 +264,11 @@ fn buffer_copies_and_regions_keep_the_lease() {
 #[test]
 fn downstream_keeping_sixty_buffers_gets_them_all() {
     let stream = Arc::new(Stream::new());
-    let reader =
-        stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32).play();
+    let reader = stream
+        .reader()
+        .set("policy", super::settings::FrameshareSrcPolicy::Lossless)
+        .set("max-held", 4_u32)
+        .play();
     stream.wait_for_reader();
     let _publisher = Publisher::start(stream.clone(), 60);
     let kept = (0..60).map(|_| reader.next()).collect::<Vec<_>>();
@@ -291,14 +294,15 @@ fn max_queued_limits_queue_of_latest_reader() {
     assert_eq!(queue(reader()), 2);
     assert_eq!(queue(reader().set("max-queued", 3_u32)), 3);
     assert_eq!(queue(reader().set("max-queued", 64_u32)), 5);
-    assert_eq!(queue(reader().set("policy", super::FrameshareSrcPolicy::Lossless)), 5);
+    assert_eq!(queue(reader().set("policy", super::settings::FrameshareSrcPolicy::Lossless)), 5);
 }
 
 /// Negative control of the copy rule: without it the stream stops.
 #[test]
 fn stream_without_copy_rule_stops_at_credit_limit() {
     let stream = Arc::new(Stream::new());
-    let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32);
+    let reader =
+        stream.reader().set("policy", super::settings::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32);
     reader.source.imp().holds_everything.store(true, Relaxed);
     let reader = reader.play();
     stream.wait_for_reader();
@@ -341,7 +345,8 @@ fn padded_rows_are_copied_without_video_meta_support() {
 #[test]
 fn application_that_reads_video_meta_gets_padded_rows_in_place() {
     let stream = Stream::new();
-    let reader = stream.reader().set("video-meta", crate::src::FrameshareSrcVideoMeta::Always).play();
+    let reader =
+        stream.reader().set("video-meta", crate::src::settings::FrameshareSrcVideoMeta::Always).play();
     stream.wait_for_reader();
     stream.publish(5, &[Plane { offset: 128, stride: 80 }], None);
     let buffer = reader.next();
@@ -584,7 +589,7 @@ fn exporter_stop_is_error_and_end_of_stream_is_eos() {
 
 #[test]
 fn lost_exporter_ends_stream_with_on_disconnect_eos() {
-    let eos = super::FrameshareSrcOnDisconnect::Eos;
+    let eos = super::settings::FrameshareSrcOnDisconnect::Eos;
     let stream = Stream::new();
     let reader = stream.reader().set("on-disconnect", eos).play();
     stream.wait_for_reader();
@@ -601,7 +606,7 @@ fn lost_exporter_ends_stream_with_on_disconnect_eos() {
 #[test]
 fn missing_exporter_is_an_error_with_on_disconnect_eos() {
     let stream = Stream::new();
-    let reader = stream.reader().set("on-disconnect", super::FrameshareSrcOnDisconnect::Eos);
+    let reader = stream.reader().set("on-disconnect", super::settings::FrameshareSrcOnDisconnect::Eos);
     let reader = reader.set("connection-timeout", 10_000_000_i64);
     drop(stream);
     assert!(reader.play().error().matches(gst::ResourceError::NotFound));
@@ -610,7 +615,7 @@ fn missing_exporter_is_an_error_with_on_disconnect_eos() {
 #[test]
 fn reconnection_marks_first_buffer_discont() {
     let first = Stream::new();
-    let reader = first.reader().set("on-disconnect", super::FrameshareSrcOnDisconnect::Wait).play();
+    let reader = first.reader().set("on-disconnect", super::settings::FrameshareSrcOnDisconnect::Wait).play();
     first.wait_for_reader();
     first.publish(1, &[], None);
     let buffer = reader.next();

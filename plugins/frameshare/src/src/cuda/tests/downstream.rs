@@ -48,7 +48,7 @@ impl Reader {
     pub fn at(path: &Path, caps: &str) -> Self {
         let source = glib::Object::builder::<FrameshareSrc>()
             .property("socket-path", path.to_str().unwrap())
-            .property("policy", crate::src::FrameshareSrcPolicy::Lossless)
+            .property("policy", crate::src::settings::FrameshareSrcPolicy::Lossless)
             .build();
         let make = |name: &'static str| gst::ElementFactory::make(name);
         let filter = make("capsfilter").property("caps", caps.parse::<gst::Caps>().unwrap()).build().unwrap();
