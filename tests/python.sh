@@ -173,6 +173,7 @@ test_wheel() {
 run_tests() { # NAME COMMAND...
   local name=$1 status=0
   shift
+  echo "VERSION $name $("$@" -c 'import platform; print(platform.python_version())')"
   # A shell starts commands in the background with SIGINT ignored, and Python's children inherit that.
   # shellcheck disable=SC2086  # words
   FRAMESHARE_TARGET=$target/debug env --default-signal=INT,QUIT timeout --kill-after=10 1800 "$@" -m pytest $crate/tests -q -rpsfE \
@@ -242,6 +243,7 @@ torch() {
     return
   }
   wheel=$(test_wheel)
+  echo "VERSION torch $("$python" -c 'import torch; print(torch.__version__)')"
   test_with python-torch "$python" "$wheel" torch --system-site-packages
 }
 
@@ -252,6 +254,7 @@ run_with() { # REQUIREMENTS COMMAND...
   place=$(environment_for "$1") || return
   "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall --no-index "$wheel" || return
   shift
+  "$place/bin/pip" list --disable-pip-version-check --format=freeze | sed -n 's/^ray==/VERSION ray /p'
   PATH=$place/bin:$PATH FRAMESHARE_TOOL=$target/debug/frameshare "$@"
 }
 

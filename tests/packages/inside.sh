@@ -153,6 +153,8 @@ check_here no-build-tools no_build_tools
 list_files >"$work/before"
 check_here installed installed
 check_here element-found element_found
+echo "VERSION GStreamer $(dpkg-query -W -f '${Version}' libgstreamer1.0-0t64 2>/dev/null || dpkg-query -W -f '${Version}' libgstreamer1.0-0)"
+echo "VERSION libc $(dpkg-query -W -f '${Version}' libc6)"
 check_here first-screen first_screen
 check_here page commands_of_page
 check_here python python_reads
