@@ -74,30 +74,30 @@ test-long: ## kill, stop and restart ten times as often as `make test` does
 .PHONY: fuzz
 fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of eight targets)
 	@tools/setup.sh build fuzz
-	tests/fuzz/run.sh $(SECONDS)
+	tools/results.py run fuzz tests/fuzz/run.sh $(SECONDS)
 
 .PHONY: rivals
 rivals: ## kill, stop and restart GStreamer's own elements and ours in the same ways, some 2 minutes
 	@tools/setup.sh build play
-	@tests/rivals/run.sh lossless latest unixfd
+	@tools/results.py run rivals tests/rivals/run.sh lossless latest unixfd
 
 .PHONY: sanitize
 sanitize: ## run engine and plugin under AddressSanitizer, the engine under ThreadSanitizer
 	@tools/setup.sh test sanitize
-	tests/sanitize.sh
+	tools/results.py run sanitize tests/sanitize.sh
 
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)
 	@tools/setup.sh build
 	cargo build --release --locked --package frameshare-tests --bins
-	"$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
+	tools/results.py run soak "$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
 
 # Results are those of tests/soak.rs, which prints them.
 .PHONY: soak-ingest
 soak-ingest: ## 8 cameras of the ingest demo with a kill of a random process every 10 s (MINUTES=30)
 	@tools/setup.sh build play ingest
 	cargo build --release --locked --package camera-ingest --package rtsp-cameras
-	MINUTES=$(MINUTES) cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
+	MINUTES=$(MINUTES) tools/results.py run soak-ingest cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
 
 .PHONY: audit
 audit: ## check licenses, sources and dependencies between crates
@@ -137,15 +137,16 @@ install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 .PHONY: deb
 deb: ## build Debian packages for Debian 12, Debian 13 and Ubuntu 24.04 (RELEASES="bookworm trixie noble"; needs root)
 	@tools/setup.sh build rootfs python
-	@tools/deb.sh $(RELEASES)
+	@for release in $(RELEASES); do tools/results.py run deb/$$release tools/deb.sh $$release; done
 
 .PHONY: test-packages
 test-packages: ## install, use and purge these packages in fresh root file systems (RELEASES=; needs root)
-	@tests/packages.sh $(RELEASES)
+	@status=0; for release in $(RELEASES); do \
+		tools/results.py run test-packages/$$release tests/packages.sh $$release || status=1; done; exit $$status
 
 .PHONY: tool-musl
 tool-musl: ## build the command frameshare as a static binary, without CUDA, and try it
-	@tests/tool-musl.sh
+	@tools/results.py run tool-musl tests/tool-musl.sh
 
 .PHONY: wheel
 wheel: ## build the Python package for this machine into target/wheels
@@ -155,7 +156,7 @@ wheel: ## build the Python package for this machine into target/wheels
 .PHONY: wheels
 wheels: ## build the wheels of all Python versions, for x86-64 and aarch64, and inspect them
 	@tools/setup.sh build python
-	@tests/python.sh wheels
+	@tools/results.py run wheels tests/python.sh wheels
 
 .PHONY: test-python
 test-python: ## test the Python package in a clean environment
@@ -164,22 +165,22 @@ test-python: ## test the Python package in a clean environment
 
 .PHONY: test-guests
 test-guests: ## run what depends on the kernel in virtual machines with kernels from 5.10 on (KERNELS=; needs root)
-	@tests/guests/all.sh $(KERNELS)
+	@tools/results.py run test-guests tests/guests/all.sh $(KERNELS)
 
 .PHONY: test-pythons
 test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's
 	@tools/setup.sh build python
-	@tests/python.sh pythons
+	@tools/results.py run test-pythons tests/python.sh pythons
 
 .PHONY: test-torch
 test-torch: ## the same with an installed PyTorch, or Debian's
 	@tools/setup.sh build python torch
-	@tests/python.sh torch
+	@tools/results.py run test-torch tests/python.sh torch
 
 .PHONY: test-ray
 test-ray: ## test the example of a Ray cluster, three nodes on this machine, some 3 minutes
 	@tools/setup.sh build python network
-	@tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
+	@tools/results.py run test-ray tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
 
 .PHONY: test-network
 test-network: ## test what leaves a machine or a container, between namespaces (needs root)
@@ -188,13 +189,14 @@ test-network: ## test what leaves a machine or a container, between namespaces (
 		--lib --bins --example gpu-export --example gpu-read
 	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/debug/libgstframeshare.so" -t "$$target/gstreamer-1.0"; \
 		tests/simcuda/install.sh "$$target/simcuda" >/dev/null
-	@status=0; tests/network/rtsp.py || status=1; \
-		tests/python.sh with tests/network/containers.txt tests/network/containers.py || status=1; exit $$status
+	@status=0; tools/results.py run test-network/rtsp tests/network/rtsp.py || status=1; \
+		tools/results.py run test-network/containers tests/python.sh with tests/network/containers.txt tests/network/containers.py || status=1; \
+		exit $$status
 
 .PHONY: test-page
 test-page: ## test the page of the camera ingest demo in headless Chromium, some 50 s
 	@tools/setup.sh page
-	@tests/page/run.sh test
+	@tools/results.py run test-page tests/page/run.sh test
 
 .PHONY: bench-ingest
 bench-ingest: ## measure the camera ingest demo with 16 cameras: CPU of each role, some 2 minutes
@@ -204,10 +206,7 @@ bench-ingest: ## measure the camera ingest demo with 16 cameras: CPU of each rol
 .PHONY: docs
 docs: build ## build the documentation site into target/site: the manual, and references of Rust, C and Python
 	@tools/setup.sh docs
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --package frameshare --package gst-plugin-frameshare
-	tests/python.sh run crates/frameshare-python/requirements/docs.txt \
-		pdoc --output-directory $${CARGO_TARGET_DIR:-target}/python-reference frameshare
-	GST_PLUGIN_PATH=$${CARGO_TARGET_DIR:-target}/gstreamer-1.0 /usr/bin/python3 tools/site.py $${CARGO_TARGET_DIR:-target}/site
+	@tools/results.py run docs tools/docs.sh
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

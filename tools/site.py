@@ -155,6 +155,9 @@ def manual(site, work):
         (source / f"{name}.md").write_text(element_page(name))
     for name, file in assets.items():
         shutil.copy(file, source / name)
+    listed = set(re.findall(r"\]\(([^)]+)\)", (BOOK / "SUMMARY.md").read_text()))
+    if missing := sorted(set(names.values()) - listed):
+        raise SystemExit(f"site: add {', '.join(missing)} to docs/book/SUMMARY.md")
     shutil.copy(BOOK / "SUMMARY.md", source)
     shutil.copy(BOOK / "wide.css", work)
     shutil.copy(BOOK / "book.toml", work)
