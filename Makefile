@@ -14,6 +14,7 @@ DESTDIR ?=
 CLIP ?=
 LOOPS ?=
 BENCH ?=
+VERSION ?=
 SECONDS ?= 60
 MINUTES ?= 30
 PROGRAMS ?=
@@ -207,6 +208,14 @@ bench-ingest: ## measure the camera ingest demo with 16 cameras: CPU of each rol
 docs: build ## build the documentation site into target/site: the manual, and references of Rust, C and Python
 	@tools/setup.sh docs
 	@tools/results.py run docs tools/docs.sh
+
+.PHONY: semver
+semver: ## compare the crates' interfaces with those of the last release tag, some minutes the first time
+	@tools/results.py run semver tools/semver.sh
+
+.PHONY: release-rehearsal
+release-rehearsal: ## set version VERSION, commit and tag in a clone that is removed (default: the present version)
+	@tools/release.sh --dry-run "$(or $(VERSION),$$(tools/version.py check))"
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

@@ -24,7 +24,7 @@ def metadata() -> dict:
 
 
 def linked(data: dict) -> list[dict]:
-    """Returns the packages that the installed ones depend on at run time, without those of the workspace."""
+    """Returns the installed packages and those that they depend on at run time."""
     packages = {package["id"]: package for package in data["packages"]}
     nodes = {node["id"]: node for node in data["resolve"]["nodes"]}
     members = set(data["workspace_members"])
@@ -36,7 +36,7 @@ def linked(data: dict) -> list[dict]:
             if is_normal and dependency["pkg"] not in found:
                 found.add(dependency["pkg"])
                 waiting.append(dependency["pkg"])
-    return sorted((packages[one] for one in found - members), key=lambda one: (one["name"], one["version"]))
+    return sorted((packages[one] for one in found), key=lambda one: (one["name"], one["version"]))
 
 
 def texts(package: dict) -> list[str]:
@@ -46,7 +46,8 @@ def texts(package: dict) -> list[str]:
 
 
 def main() -> None:
-    packages = linked(metadata())
+    data = metadata()
+    packages = [package for package in linked(data) if package["id"] not in data["workspace_members"]]
     print("Crates that are linked into these packages, and the standard library of Rust (MIT OR Apache-2.0)\n")
     users: dict[str, list[str]] = {}
     for package in packages:
@@ -58,4 +59,5 @@ def main() -> None:
         print(f"\n{'=' * 100}\n{', '.join(names)}\n{'-' * 100}\n{text}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -136,7 +136,7 @@ def row(*cells):
 def target_rows(root):
     known, records = targets(root), read_records(root)
     for name, about in known.items():
-        # What the parentheses of a description hold are options.
+        # Parentheses of a description hold options.
         about = re.sub(r" \([^()]*\)|, some \d+ \S+$", "", about)
         own = [record for record in records if record["target"].split("/")[0] == name]
         if not own:

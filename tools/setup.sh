@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize semver
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -96,8 +96,8 @@ missing() { # GROUP...
         need cmd pw-link pipewire-bin "links its nodes"
         need elem pipewiresink gstreamer1.0-pipewire "its elements"
         ;;
-      audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize" >&2 && exit 2 ;;
+      audit | fuzz | sanitize | semver) ;; # cargo-deny, cargo-fuzz and cargo-semver-checks come from crates.io, the standard library's source from rustup: see below
+      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize semver" >&2 && exit 2 ;;
     esac
   done
 }
@@ -177,6 +177,14 @@ case $groups in
     if ! cargo fuzz --version >/dev/null 2>&1; then
       echo "setup: missing cargo-fuzz, which builds and runs the fuzzer; building it takes minutes"
       cargo install --locked cargo-fuzz
+    fi
+    ;;
+esac
+case $groups in
+  *" semver "*)
+    if ! cargo semver-checks --version >/dev/null 2>&1; then
+      echo "setup: missing cargo-semver-checks, which compares public interfaces; building it takes minutes"
+      cargo install --locked cargo-semver-checks
     fi
     ;;
 esac
