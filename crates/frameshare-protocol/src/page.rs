@@ -7,8 +7,11 @@
 //! - The **queue page** is written by the exporter only (the reader's mapping is read-only, and the
 //!   seals prevent a writable one): a header, then one [`descriptor`](mod@crate::descriptor) per
 //!   entry.
-//! - The **claims page** is written by both sides: a flag that the reader is asleep, then one
+//! - The **claims page** is written by both sides: whether the reader is asleep and how, then one
 //!   [`Claim`] per entry, then the [`counters`] of the reader, in cache lines of their own.
+//! - The **wake-up page** is written by the exporter only, like the queue page, and has 32-bit
+//!   words: one futex for each stream of the exporter's process. Readers of one user share a page,
+//!   readers of different users do not.
 //! - The **timeline page**, used with timeline fences, is written by the GPU streams of both sides:
 //!   one ready value, the sequence number of the newest frame written, and one release value per
 //!   entry, the sequence number of the newest frame in it whose reading is complete. The exporter
@@ -29,6 +32,9 @@ pub mod queue {
     pub const MAGIC: usize = 0;
     /// One more than the newest sequence number published in this queue.
     pub const HEAD: usize = 1;
+    /// Number of packets that the exporter has sent over the control socket, the `Welcome`
+    /// included.
+    pub const SENT: usize = 2;
     /// Nonzero while the exporter is blocked until a lease ends; starts a cache line, which
     /// publications leave alone.
     pub const WAITING: usize = 8;
@@ -38,8 +44,13 @@ pub mod queue {
 
 /// Word offsets in the header of the claims page.
 pub mod claims {
-    /// Nonzero while the reader is blocked until a frame is published.
+    /// Nonzero while the reader is blocked until a frame is published: [`BY_FUTEX`], or another
+    /// number for a sleep on its wake-up socket.
     pub const SLEEPING: usize = 0;
+    /// The reader sleeps on its wake-up socket.
+    pub const BY_SOCKET: u64 = 1;
+    /// The reader sleeps on its word of the wake-up page.
+    pub const BY_FUTEX: u64 = 2;
     /// Claim of the first entry; starts a cache line.
     pub const ENTRIES: usize = 8;
 }
@@ -58,6 +69,9 @@ pub mod counters {
     /// Number of words: whole cache lines.
     pub const WORDS: usize = (COPIES + ReaderCopy::ALL.len()).next_multiple_of(8);
 }
+
+/// Number of 32-bit words of a wake-up page.
+pub const WAKE_WORDS: u32 = 1024;
 
 /// Word offsets in the header of the timeline page.
 pub mod timeline {

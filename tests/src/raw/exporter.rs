@@ -105,6 +105,7 @@ impl Offer {
             next: Sequence(next),
             live: Sequence(next),
             upstream: UpstreamKinds::default(),
+            wake_word: None,
         };
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
     }

@@ -45,7 +45,8 @@ pub struct Hello {
 }
 
 /// The exporter's answer to a [`Hello`]. Carries four descriptors: queue page, claims page,
-/// metadata areas, wake-up socket. With timeline fences a fifth follows: the timeline page.
+/// metadata areas, wake-up socket. Then follow the wake-up page, if [`wake_word`](Self::wake_word)
+/// is set, and with timeline fences the timeline page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Nonce of the exporter's process.
@@ -73,4 +74,6 @@ pub struct Welcome {
     pub live: Sequence,
     /// The upstream events that the reader may send.
     pub upstream: UpstreamKinds,
+    /// The word of the wake-up page that the reader may sleep on.
+    pub wake_word: Option<u32>,
 }

@@ -2,7 +2,7 @@
 
 //! The reader's half of a queue.
 
-use super::COPIED;
+use super::{COPIED, Sleeper};
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
     Ages, Descriptor, EntryIndex, ReaderCopy, Sequence, descriptor,
@@ -146,11 +146,26 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         &self.claims[counters_at(self.entries)..][..counters::WORDS]
     }
 
-    /// Sets the sleeping flag. Check once more after it.
-    pub fn announce_sleep(&self) {
-        self.claims[claims::SLEEPING].store(1, Ordering::Relaxed);
+    /// Sets the sleeping flag. Check once more after it. For a sleep on a futex, load its word
+    /// before that check.
+    pub fn announce_sleep(&self, sleeper: Sleeper) {
+        let how = match sleeper {
+            Sleeper::Socket => claims::BY_SOCKET,
+            Sleeper::Futex => claims::BY_FUTEX,
+        };
+        self.claims[claims::SLEEPING].store(how, Ordering::Relaxed);
         // SYNC(sleep): against the exporter's publication.
         fence(Ordering::SeqCst);
+    }
+
+    /// Returns whether the sleeping flag is set: neither this side nor a wake-up has cleared it.
+    pub fn is_asleep(&self) -> bool {
+        self.claims[claims::SLEEPING].load(Ordering::Relaxed) != 0
+    }
+
+    /// Number of packets that the exporter has sent over the control socket, by its account.
+    pub fn packets_sent(&self) -> u64 {
+        self.queue[queue::SENT].load(Ordering::Acquire)
     }
 
     /// Clears the sleeping flag.

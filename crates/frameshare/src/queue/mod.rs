@@ -16,6 +16,9 @@
 //!    `(sequence, Taken)`. Then the descriptor that it copied before is that publication's.
 //! 4. A side that is about to sleep sets its flag, fences, and checks once more; the other side
 //!    stores its change, fences, and checks the flag. So one of the two sees the other.
+//! 5. A reader that sleeps on a futex loads its word before it checks once more; the exporter adds
+//!    to the word after its change. So the check sees the change, or the word differs, or the reader
+//!    is woken.
 //!
 //! # Failure
 //!
@@ -32,6 +35,15 @@ mod tests;
 /// Number of copied words of a descriptor: under loom the first few, since each doubles the number
 /// of interleavings.
 const COPIED: usize = if cfg!(loom) { 3 } else { frameshare_protocol::descriptor::WORDS };
+
+/// The object on which a reader sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleeper {
+    /// Its end of the wake-up socket.
+    Socket,
+    /// Its word of the wake-up page.
+    Futex,
+}
 
 pub use consumer::{Consumer, Taken};
 pub use producer::{Producer, Revocation, Violation};

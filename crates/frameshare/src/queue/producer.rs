@@ -2,7 +2,7 @@
 
 //! The exporter's half of a queue.
 
-use super::COPIED;
+use super::{COPIED, Sleeper};
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
     Ages, CopyCount, Descriptor, EntryIndex, ReaderCopy, Sequence,
@@ -78,9 +78,25 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     pub fn reader_sleeps(&self) -> bool {
         // SYNC(sleep): the change is stored before, and the reader's flag is read after.
         fence(Ordering::SeqCst);
-        let sleeping = &self.claims[claims::SLEEPING];
-        // One wake-up is enough: its sender clears the flag.
-        sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::Relaxed) != 0
+        self.claims[claims::SLEEPING].load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the reader's sleeping flag: one wake-up is enough, and it goes to the returned object.
+    /// `None` if the reader does not sleep.
+    pub fn take_sleeper(&self) -> Option<Sleeper> {
+        // SYNC(sleep): as in `reader_sleeps`, for callers that have not called it.
+        fence(Ordering::SeqCst);
+        match self.claims[claims::SLEEPING].swap(0, Ordering::Relaxed) {
+            0 => None,
+            claims::BY_FUTEX => Some(Sleeper::Futex),
+            // Any other number: a reader can only harm itself.
+            _ => Some(Sleeper::Socket),
+        }
+    }
+
+    /// Publishes the number of packets that were sent over the control socket.
+    pub fn note_sent(&self, packets: u64) {
+        self.queue[queue::SENT].store(packets, Ordering::Release);
     }
 
     /// Returns the state of publication `sequence` in `entry`: published, taken or released.

@@ -252,7 +252,7 @@ mod interleavings {
 
     #[test]
     fn sleeping_reader_is_woken() {
-        model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep()));
+        model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep(Sleeper::Socket)));
     }
 
     /// Negative control: the flag without its fence.
@@ -261,6 +261,82 @@ mod interleavings {
     fn sleeping_reader_without_fence_is_not_woken() {
         model(|| {
             sleep_against_publish(|_, claims| claims[page::claims::SLEEPING].store(1, Ordering::Relaxed))
+        });
+    }
+
+    /// A reader that falls asleep on a futex against a publication and the wake-up that follows.
+    /// `fall_asleep` returns the value of the word that the reader sleeps with, if it sleeps.
+    fn futex_sleep_against_publish(fall_asleep: fn(&Consumer<Page>, &AtomicU64) -> Option<u64>) {
+        let (producer, consumer) = queue(1);
+        let word = Arc::new(AtomicU64::new(0));
+        let group = word.clone();
+        let exporter = thread::spawn(move || {
+            if producer.publish(ENTRY, &descriptor(Sequence(1)))
+                && producer.take_sleeper() == Some(Sleeper::Futex)
+            {
+                // The kernel wakes after this whoever sleeps with the former value.
+                group.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+        let value = fall_asleep(&consumer, &word);
+        exporter.join().unwrap();
+        assert_ne!(value, Some(word.load(Ordering::Relaxed)), "a futex sleeper without a wake-up");
+    }
+
+    #[test]
+    fn futex_sleeper_is_woken() {
+        model(|| {
+            futex_sleep_against_publish(|consumer, word| {
+                let value = word.load(Ordering::Acquire);
+                consumer.announce_sleep(Sleeper::Futex);
+                consumer.oldest().is_none().then_some(value)
+            })
+        });
+    }
+
+    /// Negative control: the word is loaded after the last check.
+    #[test]
+    #[should_panic(expected = "a futex sleeper without a wake-up")]
+    fn futex_sleeper_that_loads_late_is_not_woken() {
+        model(|| {
+            futex_sleep_against_publish(|consumer, word| {
+                consumer.announce_sleep(Sleeper::Futex);
+                consumer.oldest().is_none().then(|| word.load(Ordering::Acquire))
+            })
+        });
+    }
+
+    /// A message that is sent while a reader falls asleep: the reader sees the number of packets,
+    /// or gets a wake-up.
+    fn sleep_against_send(send: fn(&Producer<Page>) -> bool) {
+        let (producer, consumer) = queue(1);
+        let exporter = thread::spawn(move || send(&producer));
+        consumer.announce_sleep(Sleeper::Futex);
+        let sleeps = consumer.packets_sent() == 0;
+        let woken = exporter.join().unwrap();
+        assert!(!sleeps || woken, "a sleeping reader without its message");
+    }
+
+    #[test]
+    fn sleeping_reader_sees_messages() {
+        model(|| {
+            sleep_against_send(|producer| {
+                producer.note_sent(1);
+                producer.reader_sleeps()
+            })
+        });
+    }
+
+    /// Negative control: the flag is checked before the number is stored.
+    #[test]
+    #[should_panic(expected = "a sleeping reader without its message")]
+    fn flag_checked_before_the_number_loses_messages() {
+        model(|| {
+            sleep_against_send(|producer| {
+                let sleeps = producer.reader_sleeps();
+                producer.note_sent(1);
+                sleeps
+            })
         });
     }
 

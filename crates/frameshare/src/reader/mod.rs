@@ -46,6 +46,7 @@ pub use stats::Stats;
 use crate::{
     Interrupt,
     endpoint::Endpoint,
+    queue::Sleeper,
     sys::backoff::{Backoff, Spin},
     sys::{Timeout, monotonic_ns},
 };
@@ -332,6 +333,8 @@ impl Reader {
             // The exporter may report any number of lost frames.
             lost: self.past.lost.saturating_add(now.lost),
             reconnects: self.past.reconnects,
+            futex_sleeps: self.past.futex_sleeps + now.futex_sleeps,
+            missed_wakes: self.past.missed_wakes + now.missed_wakes,
             ..now
         }
     }
@@ -343,7 +346,7 @@ fn try_next(connection: &mut Connection) -> Result<Option<Item>, ReadError> {
     }
     // An application that slept on the descriptor does not say whether it was readable.
     connection.drain_wake();
-    connection.announce_sleep();
+    connection.announce_sleep(Sleeper::Socket);
     // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
     connection.receive_arrived()?;
     connection.next()
@@ -385,7 +388,8 @@ fn wait_next(
             return Err(ReadError::Interrupted);
         }
         // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
-        connection.announce_sleep();
+        // The short sleeps of a poller are cheaper on the socket, which also shows messages.
+        connection.announce_sleep(if fence.is_none() { Sleeper::Futex } else { Sleeper::Socket });
         let item = connection.next();
         if !matches!(item, Ok(None)) {
             break item;

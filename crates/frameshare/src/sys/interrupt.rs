@@ -5,11 +5,15 @@
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::{read, write},
+    thread::futex,
 };
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 /// Ends all waits of this process that use it, until it is cleared. Clones share one state.
@@ -18,9 +22,18 @@ pub struct Interrupt(Arc<Flag>);
 
 #[derive(Debug)]
 struct Flag {
-    /// The lock keeps flag and event consistent.
-    raised: Mutex<bool>,
+    /// The lock keeps flag, event and word consistent.
+    state: Mutex<State>,
     event: OwnedFd,
+    /// A private futex: 1 while the interrupt is set.
+    word: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    raised: bool,
+    /// Number of threads that are about to sleep on the word, or do.
+    sleepers: u32,
 }
 
 impl Interrupt {
@@ -30,29 +43,34 @@ impl Interrupt {
     /// The error of eventfd(2).
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Flag { raised: Mutex::new(false), event })))
+        Ok(Self(Arc::new(Flag { state: Mutex::default(), event, word: AtomicU32::new(0) })))
     }
 
     /// Ends present and future waits.
     pub fn set(&self) {
-        let mut raised = self.raised();
-        if !std::mem::replace(&mut *raised, true) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.raised, true) {
             // The counter cannot overflow: it is written once between two reads.
             let _ = write(&self.0.event, &1u64.to_ne_bytes());
+            self.0.word.store(1, Ordering::Release);
+            if state.sleepers > 0 {
+                let _ = futex::wake(&self.0.word, futex::Flags::PRIVATE, i32::MAX as u32);
+            }
         }
     }
 
     /// Allows waits again.
     pub fn clear(&self) {
-        let mut raised = self.raised();
-        if std::mem::replace(&mut *raised, false) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.raised, false) {
             let _ = read(&self.0.event, &mut [0; 8]);
+            self.0.word.store(0, Ordering::Release);
         }
     }
 
     /// Returns whether it is set.
     pub fn is_set(&self) -> bool {
-        *self.raised()
+        self.state().raised
     }
 
     /// Returns whether the other is a clone of it.
@@ -60,8 +78,22 @@ impl Interrupt {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn raised(&self) -> MutexGuard<'_, bool> {
-        self.0.raised.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls `sleep` with the private futex that is 0 until the interrupt is set, unless it is set
+    /// already.
+    pub(super) fn sleep<T>(&self, sleep: impl FnOnce(&AtomicU32) -> T) -> Option<T> {
+        let mut state = self.state();
+        if state.raised {
+            return None;
+        }
+        state.sleepers += 1;
+        drop(state);
+        let slept = sleep(&self.0.word);
+        self.state().sleepers -= 1;
+        Some(slept)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

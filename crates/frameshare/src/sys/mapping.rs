@@ -19,7 +19,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64},
+        atomic::{AtomicU8, AtomicU32, AtomicU64},
     },
 };
 
@@ -97,6 +97,25 @@ impl Deref for Words {
 impl AsRef<[AtomicU64]> for Words {
     fn as_ref(&self) -> &[AtomicU64] {
         self
+    }
+}
+
+/// A mapping as 32-bit atomic words: futexes.
+#[derive(Debug)]
+pub struct FutexWords(Mapping);
+
+impl From<Mapping> for FutexWords {
+    fn from(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+}
+
+impl Deref for FutexWords {
+    type Target = [AtomicU32];
+
+    fn deref(&self) -> &[AtomicU32] {
+        // SAFETY: as for `Words`; these words are never accessed in another size.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len / 4) }
     }
 }
 

@@ -59,7 +59,7 @@ impl Timeout {
 pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
     loop {
         let left = timeout.left();
-        let _fine = left.filter(|left| !left.is_zero() && *left < SHORT).and_then(|_| FineTimer::new());
+        let _fine = FineTimer::if_short(left);
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
             tv_nsec: left.subsec_nanos().into(),
@@ -76,11 +76,16 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
 const SHORT: Duration = Duration::from_micros(500);
 
 /// Guard of a finer timer slack for this thread. Dropping it restores the former one.
-struct FineTimer {
+pub(super) struct FineTimer {
     before: Option<NonZeroU64>,
 }
 
 impl FineTimer {
+    /// A finer timer for a sleep of this duration, if it needs one.
+    pub fn if_short(left: Option<Duration>) -> Option<Self> {
+        left.filter(|left| !left.is_zero() && *left < SHORT).and_then(|_| Self::new())
+    }
+
     fn new() -> Option<Self> {
         let before = current_timer_slack().ok()?;
         set_current_timer_slack(NonZeroU64::new(1)).ok()?;

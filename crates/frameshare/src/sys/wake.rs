@@ -2,7 +2,7 @@
 
 //! Wake-ups between two processes.
 
-use super::{peer::refuse_descriptors, socket::SCM_MAX_FD, untrusted_fd::UntrustedFd};
+use super::{futex::WakeGroup, peer::refuse_descriptors, socket::SCM_MAX_FD, untrusted_fd::UntrustedFd};
 use rustix::{
     io::Errno,
     net::{
@@ -132,25 +132,55 @@ impl AsFd for Wake {
 /// Wake-ups that are sent once a lock is released: a woken thread must not find it locked. Clones
 /// share one list.
 #[derive(Clone, Debug, Default)]
-pub struct PendingWakes(Arc<Mutex<Vec<Arc<Wake>>>>);
+pub struct PendingWakes(Arc<Mutex<Sleepers>>);
+
+/// Sleeping readers that are to be woken.
+#[derive(Debug, Default)]
+#[must_use = "the readers sleep on until they are woken"]
+pub struct Sleepers {
+    sockets: Vec<Arc<Wake>>,
+    /// Groups, and the number of readers that each had when the last of them was added.
+    groups: Vec<(Arc<WakeGroup>, u32)>,
+}
 
 impl PendingWakes {
-    /// Adds a wake-up.
+    /// Adds a reader that sleeps on its socket.
     pub fn add(&self, wake: &Arc<Wake>) {
-        self.wakes().push(wake.clone());
+        self.sleepers().sockets.push(wake.clone());
     }
 
-    /// Takes all wake-ups out, to be sent.
-    pub fn take(&self) -> Vec<Arc<Wake>> {
-        take(&mut self.wakes())
+    /// Adds a reader that sleeps on the futex of its group.
+    pub fn add_group(&self, group: &Arc<WakeGroup>) {
+        let groups = &mut self.sleepers().groups;
+        let readers = group.readers();
+        // One wake-up is for all of a group, and a stream has few groups. A reader that is added
+        // may have left the group before the wake-up.
+        match groups.iter_mut().find(|(other, _)| Arc::ptr_eq(other, group)) {
+            Some((_, most)) => *most = readers.max(*most),
+            None => groups.push((group.clone(), readers)),
+        }
     }
 
-    fn wakes(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Wake>>> {
+    /// Takes all sleepers out, to be woken.
+    pub fn take(&self) -> Sleepers {
+        take(&mut self.sleepers())
+    }
+
+    fn sleepers(&self) -> std::sync::MutexGuard<'_, Sleepers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Sleepers {
+    /// Wakes them: one system call for each group and for each socket.
+    pub fn wake(self) {
+        self.groups.iter().for_each(|(group, readers)| group.wake(*readers));
+        self.sockets.iter().for_each(|wake| wake.ring());
+    }
+}
+
 pub use quiet::Quiet;
+pub(super) use quiet::check as check_unlocked;
 
 /// Sections of code that must not send wake-ups. Builds with debug assertions check that.
 mod quiet {

@@ -18,6 +18,7 @@ mod observers;
 mod planes;
 mod policies;
 mod set;
+mod sleeping;
 mod slots;
 mod stream;
 mod upstream;

@@ -12,7 +12,7 @@ use crate::{
     },
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::select::Selected,
-    queue::{Producer, Revocation},
+    queue::{Producer, Revocation, Sleeper},
     sys::Words,
 };
 use frameshare_protocol::{
@@ -337,6 +337,16 @@ impl Leases {
     /// Returns whether the reader sleeps: it needs a wake-up.
     pub fn reader_sleeps(&self) -> bool {
         self.producer.reader_sleeps()
+    }
+
+    /// Takes the reader's sleeping flag.
+    pub fn take_sleeper(&self) -> Option<Sleeper> {
+        self.producer.take_sleeper()
+    }
+
+    /// Publishes the number of packets that were sent over the control socket.
+    pub fn note_sent(&self, packets: u64) {
+        self.producer.note_sent(packets);
     }
 
     /// Sets the waiting flag: the reader sends a wake-up when it ends its next lease.

@@ -32,8 +32,8 @@ use super::{
 use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, select::Selected},
-    queue::Producer,
-    sys::{Peer, PendingWakes, Socket, Wake, Words},
+    queue::{Producer, Sleeper},
+    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -91,6 +91,8 @@ pub struct Link {
     presence: Presence,
     socket: Arc<Socket>,
     wake: Arc<Wake>,
+    /// The futex of the readers of this user, if this reader may sleep on it.
+    group: Option<Arc<WakeGroup>>,
     /// Wake-ups of the exporter's readers, sent when its state is unlocked.
     pending_wakes: PendingWakes,
     /// A pidfd: readable when the process has ended.
@@ -119,6 +121,7 @@ pub struct Delivery {
     /// The first frame that the reader may get.
     pub next: Sequence,
     pub wake: Wake,
+    pub group: Option<Arc<WakeGroup>>,
     pub pending_wakes: PendingWakes,
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
@@ -131,8 +134,8 @@ pub struct Delivery {
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, pending_wakes, liveness, fence, start, route, hello, upstream } =
-            delivery;
+        let Delivery { producer, next, wake, group, pending_wakes, .. } = delivery;
+        let Delivery { liveness, fence, start, route, hello, upstream, .. } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         Self {
@@ -145,6 +148,7 @@ impl Link {
             presence: Presence::Connected,
             socket,
             wake: Arc::new(wake),
+            group,
             pending_wakes,
             gone: peer.gone.take().map(Arc::new),
             peer,
@@ -185,9 +189,14 @@ impl Link {
         &self.wake
     }
 
-    /// Wakes the reader when the state is unlocked.
+    /// Wakes the reader when the state is unlocked. One that does not sleep may be polling its
+    /// wake-up socket.
     pub fn wake_up(&self) {
-        self.pending_wakes.add(&self.wake);
+        let sleeper = self.leases.take_sleeper();
+        match &self.group {
+            Some(group) if sleeper == Some(Sleeper::Futex) => self.pending_wakes.add_group(group),
+            _ => self.pending_wakes.add(&self.wake),
+        }
     }
 
     /// A pidfd, readable when the process has ended, if the kernel offers one.
@@ -228,14 +237,18 @@ impl Link {
 
     fn enqueue(&mut self, packet: Packet) -> Result<(), Ending> {
         self.messages += u64::from(packet.is_ordered());
-        self.outbox.send(packet).map_err(unsent)
+        let sent = self.outbox.send(packet);
+        self.leases.note_sent(self.outbox.sent());
+        sent.map_err(unsent)
     }
 
     /// Sends waiting messages after the reader has received others, and wakes the reader if it
     /// sleeps.
     pub fn catch_up(&mut self) -> Result<(), Ending> {
         let before = self.outbox.len();
-        self.outbox.flush().map_err(unsent)?;
+        let flushed = self.outbox.flush();
+        self.leases.note_sent(self.outbox.sent());
+        flushed.map_err(unsent)?;
         if self.outbox.len() < before && self.leases.reader_sleeps() {
             self.wake_up();
         }
@@ -268,6 +281,7 @@ impl Link {
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
         if let Ok(packet) = Packet::new(&message) {
             let sent = self.outbox.send(packet);
+            self.leases.note_sent(self.outbox.sent());
             let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_waiting_messages();
             self.drains_until = waits.then(|| Instant::now() + DRAINING);
         }

@@ -177,6 +177,8 @@ enum Awaited {
 #[derive(Debug)]
 pub struct Outbox {
     waiting: VecDeque<Packet>,
+    /// Number of packets sent so far.
+    sent: u64,
     bytes: u64,
     files: usize,
     awaited: Option<Awaited>,
@@ -193,6 +195,7 @@ impl Outbox {
     pub fn new(socket: Arc<Socket>, uid: u32) -> Self {
         Self {
             waiting: VecDeque::new(),
+            sent: 0,
             bytes: 0,
             files: 0,
             awaited: None,
@@ -204,6 +207,11 @@ impl Outbox {
 
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Number of packets sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Number of waiting messages.
@@ -256,6 +264,7 @@ impl Outbox {
             let fds: Vec<_> = packet.attachments.iter().filter_map(Attachment::fd).collect();
             match self.in_flight.send(&packet.bytes, &fds) {
                 Ok(()) => {
+                    self.sent += 1;
                     self.bytes_in_flight += payload;
                     pause = SHORTEST;
                     self.pop();

@@ -16,7 +16,7 @@ use crate::{
     },
     queue::Producer,
     service::before_blocking,
-    sys::{Label, Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd},
+    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, Words, files_left, memfd},
 };
 use frameshare_protocol::{
     message::{Hello, Reason},
@@ -69,7 +69,7 @@ fn try_to_admit(
     super::stall::reach(shared.id);
     // Destroying CUDA events, and freeing a slot, take long: what the reader does not get is
     // dropped with the state unlocked.
-    let mut shares = Some(Shares::new(&promise, peer.uid, &shared.label));
+    let mut shares = Some(Shares::new(&promise, peer.uid, shared));
     let prepared = Prepared::new(shared, &peer, hello);
     // Allocated with the state unlocked.
     let to_download = promise.route.downloads.then(|| shared.with(|state| state.last_to_download()));
@@ -95,6 +95,7 @@ fn try_to_admit(
         let admitted = shares.take()?.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
+            let group = shares.group.clone();
             let last = state.last_for(promise.route.downloads, target.as_ref()).cloned();
             let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
             let producer = Producer::new(queue, claims, promise.credit as usize, next);
@@ -107,6 +108,7 @@ fn try_to_admit(
                 producer,
                 next,
                 wake,
+                group,
                 pending_wakes: state.pending_wakes(),
                 liveness,
                 fence,
@@ -134,16 +136,18 @@ fn try_to_admit(
 }
 
 impl Shares {
-    fn new(promise: &Promise, uid: u32, label: &Label) -> Result<Self, SetupError> {
+    fn new(promise: &Promise, uid: u32, shared: &Shared) -> Result<Self, SetupError> {
+        let label = &shared.label;
         let entries = promise.credit as usize;
         let (queue, queue_fd) =
             page(&label.file("queue"), queue_size(entries), SealedAgainst::ResizingAndWriting)?;
         let (claims, claims_fd) = page(&label.file("claims"), claims_size(entries), SealedAgainst::Resizing)?;
         let (wake, wake_fd) = Wake::pair(uid)?;
+        let group = WakeGroup::of(shared.id, uid)?;
         let made =
             LinkFence::new(&promise.route.fence, promise.gpu.as_ref(), entries, promise.route.local, label)?;
         let LinkFence { fence, events, timeline_fd } = made;
-        Ok(Self { queue, claims, wake, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
+        Ok(Self { queue, claims, wake, group, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
     }
 }
 

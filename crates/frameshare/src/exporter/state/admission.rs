@@ -15,7 +15,7 @@ use crate::{
         context_number,
         select::{Selected, why_not_in_place},
     },
-    sys::{Peer, Socket, UntrustedFd, Wake, Words, file_limit, process_nonce},
+    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
     upstream::UpstreamKinds,
 };
 use frameshare_cuda::context::Context;
@@ -50,10 +50,13 @@ pub struct Shares {
     pub queue: Words,
     pub claims: Words,
     pub wake: Wake,
+    /// The futex of the readers of this user, if they have one.
+    pub group: Option<Arc<WakeGroup>>,
     pub fence: Box<dyn ExporterFence>,
     /// The handles of events.
     pub events: Vec<u8>,
-    /// Descriptors to send: queue, claims, wake-up socket, and the timeline page if there is one.
+    /// Descriptors to send, besides that of the group: queue, claims, wake-up socket, and the
+    /// timeline page if there is one.
     pub queue_fd: OwnedFd,
     pub claims_fd: OwnedFd,
     pub wake_fd: UntrustedFd,
@@ -223,11 +226,13 @@ impl State {
             next,
             live: self.next,
             upstream,
+            wake_word: shares.group.as_ref().map(|group| group.word()),
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
         let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
         attachments
             .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
+        attachments.extend(shares.group.map(|group| Attachment::File(group.fd().clone())));
         attachments.extend(shares.timeline_fd.map(own));
         Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
     }

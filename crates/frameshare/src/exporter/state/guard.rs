@@ -134,9 +134,7 @@ impl Drop for Guard<'_> {
         let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
         drop(state);
         drop(quiet);
-        for wake in sleepers {
-            wake.ring();
-        }
+        sleepers.wake();
         if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
             shared.service.wake();
         } else if wanted == Urgency::Unhurried {

@@ -17,7 +17,7 @@ use crate::{
     Endpoint, Interrupt,
     event::Event,
     memory::frees_imports_first,
-    queue::Taken,
+    queue::{Sleeper, Taken},
     reader::{
         config::Config,
         error::{ConnectError, ProtocolViolation, ReadError},
@@ -69,6 +69,8 @@ pub(in crate::reader) struct Connection {
     oversized: Option<(Sequence, Vec<u8>)>,
     kept: Kept,
     progress: Progress,
+    /// Number of packets received so far, the `Welcome` included.
+    received: u64,
     sleep: Sleep,
     /// Readable when a wake-up has arrived, or the exporter's process has ended.
     ready: PollSet,
@@ -88,7 +90,7 @@ impl Connection {
         config: &Config,
     ) -> Result<Self, ConnectError> {
         let is_local = peer.is_this_process(&welcome.nonce);
-        let Shared { consumer, life, metadata, wake, timeline } = Shared::open(&welcome, fds)?;
+        let Shared { consumer, life, metadata, wake, word, timeline } = Shared::open(&welcome, fds)?;
         let channel = Channel::new(welcome.session, consumer, wake, socket, Some(life));
         let channel = Arc::new(channel.accepting(welcome.upstream));
         let mut gpu = Gpu::new(channel.clone(), config, &welcome, is_local);
@@ -116,7 +118,8 @@ impl Connection {
             oversized: None,
             kept: Kept::new(config.max_gop_bytes, welcome.session),
             progress: Progress::new(welcome.next),
-            sleep: Sleep::new(channel.clone()),
+            received: 1,
+            sleep: Sleep::new(channel.clone(), word),
             ready,
             channel,
         })
@@ -336,6 +339,7 @@ impl Connection {
 
     /// Handles a message on its arrival: at once, or in its place among the frames.
     fn handle(&mut self, message: ToReader, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
+        self.received += 1;
         self.messages += u64::from(message.is_ordered());
         match message {
             ToReader::Gpu { gpu, fence, events } => {
@@ -402,9 +406,9 @@ impl Connection {
         self.gpu.recheck()
     }
 
-    /// Sets the sleeping flag.
-    pub fn announce_sleep(&mut self) {
-        self.sleep.announce();
+    /// Sets the sleeping flag for a sleep on the object that `sleeper` names, or on the socket.
+    pub fn announce_sleep(&mut self, sleeper: Sleeper) {
+        self.sleep.announce(sleeper);
     }
 
     /// Clears the sleeping flag.
@@ -432,8 +436,39 @@ impl Connection {
     /// # Errors
     /// As [`Connection::receive`].
     pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
+        if self.has_unreceived() {
+            return self.receive_announced();
+        }
         let has_messages = self.sleep.wait(Some(interrupt), self.exporter.gone(), timeout);
-        if has_messages.map_err(ReadError::Io)? { self.receive() } else { Ok(()) }
+        if has_messages.map_err(ReadError::Io)? {
+            self.receive()
+        } else if self.has_unreceived() {
+            self.receive_announced()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn sleep_state(&mut self) -> &mut Sleep {
+        &mut self.sleep
+    }
+
+    /// Returns whether the exporter has sent messages that are not received yet, if this reader
+    /// learns of messages by their number.
+    fn has_unreceived(&self) -> bool {
+        self.sleep.uses_futex() && self.channel.consumer().packets_sent() != self.received
+    }
+
+    /// Receives messages that the exporter says it has sent. If there are none, its number is
+    /// wrong, and would end every sleep.
+    fn receive_announced(&mut self) -> Result<(), ReadError> {
+        let before = self.received;
+        self.receive()?;
+        if self.received == before {
+            self.sleep.use_socket();
+        }
+        Ok(())
     }
 
     /// Readable when a wake-up has arrived, or the exporter's process has ended.
@@ -471,6 +506,8 @@ impl Connection {
             received: self.progress.received(),
             lost: self.progress.lost(),
             reconnects: 0,
+            futex_sleeps: self.sleep.futex_sleeps(),
+            missed_wakes: self.sleep.missed(),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     },
     queue::Consumer,
     reader::error::{ConnectError, ProtocolViolation},
-    sys::{Mapping, ProcessLock, SealedAgainst, UntrustedFd, Wake, Words, check_memfd},
+    sys::{Mapping, ProcessLock, SealedAgainst, UntrustedFd, Wake, WakeWord, Words, check_memfd},
 };
 use frameshare_cuda::{
     context::Context,
@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub life: ProcessLock,
     pub metadata: Words,
     pub wake: Wake,
+    /// The futex to sleep on, if the exporter offers one.
+    pub word: Option<WakeWord>,
     /// The timeline page, not yet checked.
     pub timeline: Option<UntrustedFd>,
 }
@@ -56,7 +58,12 @@ impl Shared {
         let metadata = map(&metadata, metadata_size(welcome.areas), false)?;
         let consumer = Consumer::new(queue, claims_page, entries).ok_or(ProtocolViolation::QueueVersion)?;
         let wake = Wake::from_peer(wake).map_err(ProtocolViolation::WakeSocket)?;
-        Ok(Self { consumer, life, metadata, wake, timeline: fds.next() })
+        let open = |word| {
+            let page = fds.next().ok_or(ProtocolViolation::DescriptorCount)?;
+            WakeWord::open(&page, word).map_err(ProtocolViolation::Page)
+        };
+        let word = welcome.wake_word.map(open).transpose()?;
+        Ok(Self { consumer, life, metadata, wake, word, timeline: fds.next() })
     }
 }
 
