@@ -106,7 +106,7 @@ def copy_on_host(owner):
     if version < "2.1.0":
         return numpy.from_dlpack(OnHost(owner))
     copy = numpy.from_dlpack(owner, device="cpu", copy=True)
-    # NumPy 2.2 marks copies as read-only, too.
+    # NumPy 2.2 marks all arrays of DLPack as read-only.
     assert copy.flags.writeable or version < "2.4.0"
     return copy
 

@@ -412,8 +412,8 @@ def test_name_in_use_is_refused():
 
 
 def write_by_dlpack(plane, data):
-    """NumPy writes arrays of DLPack since 2.1; before, it marks all of them as read-only."""
-    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0":
+    """NumPy 2.4 writes arrays of DLPack; 2.2 and older mark all of them as read-only."""
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.4.0":
         numpy.from_dlpack(plane)[...] = data
         return
     tensor = Imported(plane.__dlpack__(max_version=(1, 0)))

@@ -18,9 +18,13 @@ from support import PATIENCE, Publish, Run, publish, run, runtime_folder
 WAITS = """
 import frameshare, sys
 name, call = sys.argv[1:]
+def frames():
+    # Some may come before the exporter is stopped.
+    while True:
+        stream.next()
 waits = {
     "open": lambda: frameshare.open("missing", timeout=None),
-    "next": lambda: stream.next(),
+    "next": frames,
     "iterate": lambda: [frame for frame in stream],
     "items": lambda: [item for item in stream.items()],
     "many": lambda: frameshare.open_many(["missing"]).next(),

@@ -6,6 +6,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
+from typing_extensions import disjoint_base
+
 from ._errors import Error
 from .events import Event, Value
 
@@ -55,6 +57,7 @@ class Stream:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+@disjoint_base
 class _Exported:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
