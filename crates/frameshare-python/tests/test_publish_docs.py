@@ -58,7 +58,7 @@ def test_block_of_page_runs(needs, block):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     output = done.stdout.decode()
@@ -81,7 +81,7 @@ def test_example_publishes_every_frame(tmp_path):
                 assert (pixels.shape, pixels[3, 5, 1]) == ((360, 640, 3), expected)
                 assert frame.metas == [("pattern", {"number": number})]
         assert number == 4
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
