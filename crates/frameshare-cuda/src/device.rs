@@ -65,6 +65,7 @@ pub struct Device {
     ordinal: usize,
     uuid: Uuid,
     name: String,
+    is_mps_client: bool,
 }
 
 impl Device {
@@ -160,12 +161,15 @@ impl Device {
         let name = name.map(|c| c.to_ne_bytes()[0]);
         let name = CStr::from_bytes_until_nul(&name).map_or_else(|_| "".into(), CStr::to_string_lossy);
 
-        Ok(Device {
+        let mut device = Device {
             raw,
             ordinal,
             uuid: Uuid(uuid.bytes.map(|c| c.to_ne_bytes()[0])),
             name: name.into_owned(),
-        })
+            is_mps_client: false,
+        };
+        device.is_mps_client = device.offers(Attribute::MPS_ENABLED, !0);
+        Ok(device)
     }
 
     pub(crate) fn raw(&self) -> CUdevice {
@@ -219,7 +223,7 @@ impl Device {
     /// CUDA driver API, cuDeviceGetAttribute; Multi-Process Service, "Error Containment".
     #[must_use]
     pub fn is_mps_client(&self) -> bool {
-        self.offers(Attribute::MPS_ENABLED, !0)
+        self.is_mps_client
     }
 
     /// Returns whether this GPU can read and write the memory of `peer`.

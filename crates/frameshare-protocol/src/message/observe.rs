@@ -95,6 +95,8 @@ pub struct ExporterInfo {
     pub session: u64,
     /// Time at which the stream was opened.
     pub started: u64,
+    /// Whether it uses its GPU as a client of NVIDIA's multi-process service.
+    pub is_mps_client: bool,
 }
 
 /// A generation of slots.
@@ -247,6 +249,8 @@ pub struct ReaderState {
     pub ages: Ages,
     /// Frames that its application copied, by reason and its own count.
     pub copies: Vec<CopyCount>,
+    /// Whether it uses its GPU as a client of NVIDIA's multi-process service, as it said.
+    pub is_mps_client: bool,
 }
 
 /// An eviction or a refusal.

@@ -25,6 +25,7 @@ fn hello() -> Hello {
         context: 1,
         host_fallback: true,
         max_gop_bytes: 1 << 20,
+        is_mps_client: true,
     }
 }
 
@@ -52,6 +53,7 @@ fn snapshot() -> Snapshot {
             protocol: crate::VERSION,
             session: 3,
             started: 4,
+            is_mps_client: true,
         },
         format: Some(Format { caps: "video/x-raw".into(), video: None }),
         memory: MemoryKind::Host,
@@ -104,6 +106,7 @@ fn snapshot() -> Snapshot {
             cannot_adopt: None,
             ages: Ages { sum: 8, ..Default::default() },
             copies: vec![copies("credit")],
+            is_mps_client: false,
         }],
         incidents: vec![Incident {
             time: 1,

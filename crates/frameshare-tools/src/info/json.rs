@@ -25,6 +25,7 @@ pub fn stream(endpoint: &Endpoint, Measured { snapshot, rate }: &Measured) -> Va
             "protocol": exporter.protocol,
             "session": format!("{:016x}", exporter.session),
             "age": age(snapshot, exporter.started),
+            "mps": exporter.is_mps_client,
         },
         "caps": snapshot.format.as_ref().map(|format| &format.caps),
         "video": snapshot.format.as_ref().and_then(|format| format.video.as_ref()).map(|video| json!({
@@ -74,6 +75,7 @@ fn reader(snapshot: &Snapshot, reader: &ReaderState) -> Value {
         "cannot_adopt": reader.cannot_adopt,
         "ages": ages(&reader.ages),
         "copies": copies(&reader.copies),
+        "mps": reader.is_mps_client,
     })
 }
 

@@ -28,6 +28,9 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
             duration(snapshot.time.saturating_sub(exporter.started)),
         ),
     );
+    if exporter.is_mps_client {
+        line("mps", "the exporter is a client: a fault of any other client ends the stream");
+    }
     line("caps", snapshot.format.as_ref().map_or("none yet", |format| &format.caps));
     line("memory", &with_reason(&snapshot.memory.to_string(), &snapshot.memory_why));
     let last = match counters.last_published {
@@ -85,6 +88,9 @@ fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
         kind => format!("{kind} fences"),
     };
     page.line(&format!("      {} memory, {}", reader.memory, with_reason(&fence, &reader.fence_why)));
+    if reader.is_mps_client {
+        page.line("      a client of MPS: a fault of another one ends it");
+    }
     if is_copied(snapshot, reader) {
         // The exporter does not report which.
         let user = match reader.uid == snapshot.exporter.uid {

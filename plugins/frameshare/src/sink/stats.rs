@@ -15,6 +15,7 @@ pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
         .field("policy", info.policy.to_string())
         .field("max-held", info.credit)
         .field("max-queued", info.max_queued)
+        .field("mps", info.is_mps_client)
         .build()
 }
 
@@ -73,6 +74,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .field("gop-bytes", stats.gop_bytes)
         .field("max-gop-bytes", stats.max_gop_bytes)
         .field("readers-total", stats.readers_total)
+        .field("mps", stats.is_mps_client)
         .field("readers", gst::Array::new(stats.readers.iter().map(reader_stats)))
         .build()
 }

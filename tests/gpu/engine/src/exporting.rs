@@ -266,6 +266,7 @@ impl Exporting {
             sent: reader.sent,
             lost: reader.lost,
             fence: format!("{}: {}", reader.fence.kind, reader.fence.why),
+            is_mps_client: reader.info.is_mps_client,
         });
         Stats {
             published: stats.published,
@@ -274,6 +275,7 @@ impl Exporting {
             slot_size: stats.slot_size,
             retired_bytes: stats.retired_bytes,
             memory: format!("{}: {}", stats.memory.kind, stats.memory.why),
+            is_mps_client: stats.is_mps_client,
             readers: readers.collect(),
         }
     }

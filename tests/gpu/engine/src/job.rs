@@ -402,6 +402,7 @@ pub struct Stats {
     pub slot_size: u64,
     pub retired_bytes: u64,
     pub memory: String,
+    pub is_mps_client: bool,
     pub readers: Vec<ReaderStats>,
 }
 
@@ -415,6 +416,7 @@ pub struct ReaderStats {
     pub sent: u64,
     pub lost: u64,
     pub fence: String,
+    pub is_mps_client: bool,
 }
 
 /// Rejects a command that does not apply to the role of the peer.

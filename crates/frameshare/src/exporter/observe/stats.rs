@@ -73,4 +73,7 @@ pub struct Stats {
     pub readers_total: u64,
     /// Copied frames by reason: see [`Exporter::count_copy`](super::super::Exporter::count_copy).
     pub copies: Vec<CopyCount>,
+    /// The exporter uses its GPU as a client of NVIDIA's multi-process service (MPS): a fatal error
+    /// of another client ends its context, too.
+    pub is_mps_client: bool,
 }

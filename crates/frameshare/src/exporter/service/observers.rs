@@ -154,6 +154,7 @@ impl Observers {
             protocol: VERSION,
             session: 0,
             started: monotonic_ns(),
+            is_mps_client: false,
         };
         Self { exporter, observers: Vec::new(), next_id: 0, max: crowd::max_of_all(MAX_OBSERVERS) }
     }

@@ -100,7 +100,7 @@ impl State {
         let readers = self.links.iter().zip(stats.readers);
         Snapshot {
             time: monotonic_ns(),
-            exporter: ExporterInfo { session: self.session, ..exporter },
+            exporter: ExporterInfo { session: self.session, is_mps_client: stats.is_mps_client, ..exporter },
             // Longer caps fit into no message for readers either.
             format: self.format.clone().filter(|format| format.caps.len() < MAX_MESSAGE),
             memory: kind,
@@ -155,6 +155,7 @@ fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind) -> ReaderState {
         cannot_adopt: link.cannot_adopt().map(Into::into),
         ages: stats.ages,
         copies: stats.copies,
+        is_mps_client: stats.info.is_mps_client,
     }
 }
 

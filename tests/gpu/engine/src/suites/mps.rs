@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Clients of NVIDIA's multi-process service (MPS) that take their peers down: a fault of one client
-//! ends the contexts of all, in other processes, too.
+//! Clients of NVIDIA's multi-process service (MPS) that take their peers down: a fault of one
+//! client ends the contexts of all, in other processes, too.
 //!
 //! Each case has three kinds of processes: the exporter, readers as the set-up has them, and a
 //! reader that is a client only if the exporter is (`outside`).
@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::MemoryKind;
+use frameshare::{Endpoint, MemoryKind, observer::Observer};
 use frameshare_gpu_harness::Skip;
 use frameshare_gpu_harness::mps::{self, Mps};
 
@@ -21,6 +21,7 @@ use crate::peer::Peer;
 const SUITE: &str = "engine-mps";
 
 pub const CASES: &[Case] = &[
+    mps_case("statistics-name-clients", statistics),
     mps_case("sleeping-readers-are-evicted", sleeping_readers),
     mps_case("reader-faults", |seed| case(Harm::Fault, seed)),
     mps_case("reader-killed-under-a-kernel", |seed| case(Harm::Kill, seed)),
@@ -47,6 +48,26 @@ enum Harm {
     Fault,
     /// It is killed while a kernel of 20 ms runs.
     Kill,
+}
+
+/// The statistics of the exporter and the snapshots for observers tell which side is a client.
+fn statistics(seed: u64) -> Result<String> {
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let reader = Peer::new()?;
+    reader.connect(setup.lossless(0, None))?;
+    let expected = match mps::here() {
+        Mps::None => (false, false),
+        Mps::Readers => (false, true),
+        Mps::All => (true, true),
+    };
+    let stats = setup.exporter.stats()?;
+    let told = (stats.is_mps_client, stats.readers.iter().any(|reader| reader.is_mps_client));
+    ensure!(told == expected, "{stats:?}");
+    let endpoint = Endpoint::at(setup.place.path())?;
+    let snapshot = Observer::connect(&endpoint, PATIENCE)?.latest().clone();
+    let shown = (snapshot.exporter.is_mps_client, snapshot.readers.iter().any(|reader| reader.is_mps_client));
+    ensure!(shown == expected, "{snapshot:?}");
+    Ok(format!("exporter: {}, reader: {}", told.0, told.1))
 }
 
 /// Readers with queued releases that make no call are evicted when another client faults, long
@@ -90,7 +111,7 @@ fn sleeping_readers(seed: u64) -> Result<String> {
             })?;
             let lost = evictions(&peers, &notices()?);
             ensure!(!lost.iter().any(|why| why.contains("fence timeout")), "{lost:?}");
-            // Their GPU work may still run: no slot is used again before their processes have ended.
+            // Their GPU work may still run: no slot is used again before their processes end.
             let stats = setup.exporter.stats()?;
             ensure!(stats.free_slots + 4 <= stats.slots, "slots were reused under live readers: {stats:?}");
             peers.iter_mut().try_for_each(|peer| peer.kill())?;
