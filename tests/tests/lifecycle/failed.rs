@@ -49,13 +49,17 @@ impl Failed {
         reader.claims[claim_at(EntryIndex(0))].store(taken.encode(), Ordering::SeqCst);
         let goodbye = ToExporter::Goodbye { reason: Reason::Failed, text: "its context is lost".into() };
         reader.channel.send(&encoded(goodbye.encode()), &[]).unwrap();
-        let removed = loop {
-            let notice = notices.recv_timeout(PATIENCE).expect("the reader is evicted");
+        let removed = || loop {
+            let notice = notices.recv_timeout(PATIENCE).expect("a reader is removed");
             if let Notice::ReaderRemoved { reason, .. } = notice {
                 break reason;
             }
         };
-        assert_eq!(removed, Reason::Failed);
+        assert_eq!(removed(), Reason::Failed);
+        drop(reader);
+        // The exporter handles this end after the other one.
+        drop(RawReader::join(Path::new(&path), hello(Policy::Latest, 1)).unwrap());
+        assert_eq!(removed(), Reason::Stopped);
         failed
     }
 
