@@ -2,8 +2,8 @@
 
 //! Test suites of the engine with frames in GPU memory, between processes.
 //!
-//! The program runs on every driver, simulated or real: it fills and copies memory; one case
-//! runs kernels. A *case* is a controlling process that never initializes CUDA. Exporters and readers
+//! The program runs on every driver, simulated or real: it fills and copies memory; one case runs
+//! kernels. A *case* is a controlling process that never initializes CUDA. Exporters and readers
 //! are *peers*: processes of the same program that execute the commands of the case and report. A
 //! hanging peer is killed together with its case.
 //!

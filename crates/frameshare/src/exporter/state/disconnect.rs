@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame. One that has
+    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame. One that
     /// failed, since its GPU context is lost for example, will never release the frames that it
     /// holds: they return when its process ends, or after the fence timeout.
     pub fn closed_by_reader(&mut self, id: u64, ending: &Ending) {

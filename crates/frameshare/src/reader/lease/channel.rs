@@ -257,7 +257,8 @@ impl Channel {
         let _ = self.failure.set(error);
     }
 
-    /// Returns whether nothing can be released any more since the context is lost, and reports that.
+    /// Returns whether nothing can be released any more, since the context is lost for example. The
+    /// first time, reports the loss.
     pub fn report_lost_context(&self) -> bool {
         let Some((streams, fence)) = self.streams.get().zip(self.fence.get()) else { return false };
         if self.failure.get().is_none()
