@@ -269,6 +269,11 @@ def numpy(kitchen):
     assert "copied: 0" in text, text[-500:]
 
 
+def pytorch(kitchen):
+    text = kitchen.finish("pytorch", kitchen.start("pytorch", "frameshare, torch"))
+    assert text.count("(480, 640) (3, 224, 224) cpu ") == 60, text[-500:]
+
+
 def appsink(kitchen):
     text = kitchen.finish("appsink", kitchen.start("appsink", "gstreamer-app-1.0 gstreamer-video-1.0"))
     assert text.count("640x480, sum ") == 60, text[-500:]
@@ -291,7 +296,7 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="frameshare-recipes-"))
     kitchen = Kitchen(folder, plugins)
     failed = False
-    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy, appsink, frame_info]
+    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy, pytorch, appsink, frame_info]
     named = sys.argv[2:]
     steps = [step for step in steps if not named or step.__name__.replace("_", "-") in named]
     try:
