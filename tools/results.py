@@ -77,14 +77,19 @@ def run(root, target, command):
     before = commit(root)
     lines = []
     try:
-        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   errors="replace")
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        process = subprocess.Popen(command, cwd=root, **pipe)
     except OSError as error:
         print(f"results: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line)
+    try:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    except KeyboardInterrupt:  # The command got the signal, too.
+        process.wait()
+        print(f"results: {target} is not recorded: it was interrupted")
+        return 130
     status = process.wait()
     found = counts(lines)
     if os.environ.get("PYTEST"):
