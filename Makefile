@@ -74,7 +74,7 @@ test-long: ## kill, stop and restart ten times as often as `make test` does
 
 .PHONY: fuzz
 fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of eight targets)
-	@tools/setup.sh build fuzz
+	@tools/setup.sh build fuzz record
 	tools/results.py run fuzz tests/fuzz/run.sh $(SECONDS)
 
 .PHONY: rivals
@@ -89,7 +89,7 @@ sanitize: ## run engine and plugin under AddressSanitizer, the engine under Thre
 
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)
-	@tools/setup.sh build
+	@tools/setup.sh build record
 	cargo build --release --locked --package frameshare-tests --bins
 	tools/results.py run soak "$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
 
@@ -142,11 +142,13 @@ deb: ## build Debian packages for Debian 12, Debian 13 and Ubuntu 24.04 (RELEASE
 
 .PHONY: test-packages
 test-packages: ## install, use and purge these packages in fresh root file systems (RELEASES=; needs root)
+	@tools/setup.sh record
 	@status=0; for release in $(RELEASES); do \
 		tools/results.py run test-packages/$$release tests/packages.sh $$release || status=1; done; exit $$status
 
 .PHONY: tool-musl
 tool-musl: ## build the command frameshare as a static binary, without CUDA, and try it
+	@tools/setup.sh record
 	@tools/results.py run tool-musl tests/tool-musl.sh
 
 .PHONY: wheel
@@ -216,6 +218,7 @@ docs: build ## build the documentation site into target/site: the manual, and re
 
 .PHONY: semver
 semver: ## compare the crates' interfaces with those of the last release tag, some minutes the first time
+	@tools/setup.sh record
 	@tools/results.py run semver tools/semver.sh
 
 .PHONY: release-rehearsal
