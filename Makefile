@@ -168,6 +168,7 @@ test-python: ## test the Python package in a clean environment
 
 .PHONY: test-guests
 test-guests: ## run what depends on the kernel in virtual machines with kernels from 5.10 on (KERNELS=; needs root)
+	@tools/setup.sh record
 	@tools/results.py run test-guests tests/guests/all.sh $(KERNELS)
 
 .PHONY: test-pythons
