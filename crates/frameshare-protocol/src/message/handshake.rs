@@ -47,8 +47,8 @@ pub struct Hello {
 }
 
 /// The exporter's answer to a [`Hello`]. Carries four descriptors: queue page, claims page,
-/// metadata areas, wake-up socket. Then follow the wake-up page, if [`wake_word`](Self::wake_word)
-/// is set, and with timeline fences the timeline page.
+/// metadata areas, wake-up socket. Then follow with timeline fences the timeline page, and the
+/// wake-up page if [`wake_word`](Self::wake_word) is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Nonce of the exporter's process.

@@ -17,7 +17,7 @@
 //! 4. A side that is about to sleep sets its flag, fences, and checks once more; the other side
 //!    stores its change, fences, and checks the flag. So one of the two sees the other.
 //! 5. A reader that sleeps on a futex loads its word before it checks once more; the exporter adds
-//!    to the word after its change. So the check sees the change, or the word differs, or the reader
+//!    to the word after its change. So the check sees the change, the word differs, or the reader
 //!    is woken.
 //!
 //! # Failure

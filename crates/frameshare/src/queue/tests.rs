@@ -274,7 +274,7 @@ mod interleavings {
             if producer.publish(ENTRY, &descriptor(Sequence(1)))
                 && producer.take_sleeper() == Some(Sleeper::Futex)
             {
-                // The kernel wakes after this whoever sleeps with the former value.
+                // After this the kernel wakes sleepers with the former value.
                 group.fetch_add(1, Ordering::AcqRel);
             }
         });

@@ -3,7 +3,7 @@
 //! Wake-ups by futex: one system call wakes all readers of a stream that are of one user.
 //!
 //! A process with exporters makes one page of futexes for each user of its readers, with one word
-//! for each stream. A page is read-only for readers, but whoever maps it can wake its sleepers,
+//! for each stream. A page is read-only for readers, but each of them can wake its sleepers,
 //! requeue them, or add sleepers of its own. So readers of different users never share a page,
 //! every sleep is bounded, and a wake-up ends no more sleeps than the stream has readers: a
 //! hostile reader delays readers of its own user, and the exporter never.

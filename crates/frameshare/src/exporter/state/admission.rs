@@ -232,8 +232,8 @@ impl State {
         let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
         attachments
             .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
-        attachments.extend(shares.group.map(|group| Attachment::File(group.fd().clone())));
         attachments.extend(shares.timeline_fd.map(own));
+        attachments.extend(shares.group.map(|group| Attachment::File(group.fd().clone())));
         Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
     }
 

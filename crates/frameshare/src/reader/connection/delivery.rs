@@ -457,7 +457,8 @@ impl Connection {
     /// Returns whether the exporter has sent messages that are not received yet, if this reader
     /// learns of messages by their number.
     fn has_unreceived(&self) -> bool {
-        self.sleep.uses_futex() && self.channel.consumer().packets_sent() != self.received
+        // A packet can be received before the exporter has counted it.
+        self.sleep.uses_futex() && self.channel.consumer().packets_sent() > self.received
     }
 
     /// Receives messages that the exporter says it has sent. If there are none, its number is

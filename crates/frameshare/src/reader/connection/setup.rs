@@ -44,6 +44,12 @@ impl Shared {
     /// The violation if a descriptor is missing, or a page has not the agreed size, seals or
     /// version.
     pub fn open(welcome: &Welcome, fds: Vec<UntrustedFd>) -> Result<Self, ProtocolViolation> {
+        let mut fds = fds;
+        let open = |word| {
+            let page = fds.pop().ok_or(ProtocolViolation::DescriptorCount)?;
+            WakeWord::open(&page, word).map_err(ProtocolViolation::Page)
+        };
+        let word = welcome.wake_word.map(open).transpose()?;
         let mut fds = fds.into_iter();
         let (Some(queue), Some(claims), Some(metadata), Some(wake)) =
             (fds.next(), fds.next(), fds.next(), fds.next())
@@ -58,11 +64,6 @@ impl Shared {
         let metadata = map(&metadata, metadata_size(welcome.areas), false)?;
         let consumer = Consumer::new(queue, claims_page, entries).ok_or(ProtocolViolation::QueueVersion)?;
         let wake = Wake::from_peer(wake).map_err(ProtocolViolation::WakeSocket)?;
-        let open = |word| {
-            let page = fds.next().ok_or(ProtocolViolation::DescriptorCount)?;
-            WakeWord::open(&page, word).map_err(ProtocolViolation::Page)
-        };
-        let word = welcome.wake_word.map(open).transpose()?;
         Ok(Self { consumer, life, metadata, wake, word, timeline: fds.next() })
     }
 }

@@ -4,8 +4,8 @@
 //! the wake-up socket with poll(2).
 //!
 //! A sleep on the futex is bounded by [`MAX_FUTEX_SLEEP`]: it reports neither the end of the
-//! exporter nor a wake-up that another process of this user has diverted. After a sleep that reached
-//! the bound, the next one is on the socket, which reports both and has no bound.
+//! exporter nor a wake-up that another process of this user has diverted. After a sleep that
+//! reached the bound, the next one is on the socket, which reports both and has no bound.
 
 use crate::{
     Interrupt,
