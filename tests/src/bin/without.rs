@@ -8,6 +8,7 @@
 //! - `SO_PASSRIGHTS`: getsockopt and setsockopt of it return ENOPROTOOPT (before Linux 6.16)
 //! - `pidfd`: getsockopt of SO_PEERPIDFD returns ENOPROTOOPT (before Linux 6.5), pidfd_open ENOSYS
 //!   (before Linux 5.3)
+//! - `futex_waitv`: it returns ENOSYS (before Linux 5.16)
 //!
 //! The exit status is the command's, or 126 if the filter or the command could not be started.
 //!
@@ -53,6 +54,7 @@ fn denied_by(feature: &str) -> Option<Vec<Denied>> {
             option(libc::SYS_getsockopt, SO_PEERPIDFD),
             Denied { number: libc::SYS_pidfd_open, option: None, error: libc::ENOSYS },
         ],
+        "futex_waitv" => vec![Denied { number: libc::SYS_futex_waitv, option: None, error: libc::ENOSYS }],
         _ => return None,
     })
 }
@@ -111,7 +113,7 @@ fn deny(denied: &[Denied]) -> io::Result<()> {
 }
 
 fn run() -> Result<(), String> {
-    const USAGE: &str = "without SO_PASSRIGHTS,pidfd -- COMMAND [ARGUMENT...]";
+    const USAGE: &str = "without SO_PASSRIGHTS,pidfd,futex_waitv -- COMMAND [ARGUMENT...]";
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     let (features, command) = match &arguments[..] {
         [features, dashes, command @ ..] if dashes == "--" && !command.is_empty() => (features, command),

@@ -17,7 +17,7 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
-    sync::atomic::AtomicU64,
+    sync::atomic::{AtomicU32, AtomicU64},
 };
 
 /// Seals of a memory file.
@@ -101,6 +101,16 @@ impl Page {
         let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
+    }
+}
+
+impl Page {
+    /// The futex of this number: 32-bit words of a page that is used in no other way.
+    pub fn futex(&self, number: u32) -> &AtomicU32 {
+        let at = number as usize;
+        assert!(at < self.len / 4, "the page has no futex {number}");
+        // SAFETY: the range stays mapped until `self` is dropped, and has this word.
+        unsafe { self.start.cast::<AtomicU32>().add(at).as_ref() }
     }
 }
 

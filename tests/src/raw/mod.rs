@@ -51,7 +51,8 @@ pub struct RawReader {
     pub queue: Page,
     /// Claims page.
     pub claims: Page,
-    /// Queue page, claims page, metadata areas and wake socket, as received.
+    /// Queue page, claims page, metadata areas and wake socket, as received, then the
+    /// timeline page and the wake-up page, if there are any.
     pub fds: Vec<OwnedFd>,
 }
 

@@ -10,6 +10,7 @@ mod fuse;
 mod memory;
 mod readers;
 mod sinks;
+mod wakes;
 
 use frameshare_tests::process::{TestRun, wait_until};
 use frameshare_tests::raw::Channel;

@@ -120,6 +120,8 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         "changed": changed,
         "end": end,
         "held": reader.stats().held,
+        "futex_sleeps": reader.stats().futex_sleeps,
+        "missed_wakes": reader.stats().missed_wakes,
     });
     if let Some(latencies) = &mut tally.latencies {
         latencies.sort_unstable();

@@ -40,7 +40,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 61] = [
+pub const ATTACKS: [Attack; 64] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -82,6 +82,9 @@ pub const ATTACKS: [Attack; 61] = [
     ("wake-close", wakes::close),
     ("wake-half-close", wakes::half_close),
     ("wake-blocking", wakes::blocking),
+    ("wake-storm", wakes::storm),
+    ("wake-divert", wakes::divert),
+    ("wake-crowd", wakes::crowd),
     ("lingering-over-wake", foreign::lingering_over_wake),
     ("nested-over-wake", foreign::nested_over_wake),
     ("many-lingering-over-wake", foreign::many_over_wake),
