@@ -10,7 +10,7 @@
 
 use super::{
     FutexWords, Interrupt, Mapping, SealedAgainst, Timeout, UntrustedFd, check_memfd, is_overflow_uid, memfd,
-    monotonic_ns, poll::FineTimer, wake::check_unlocked,
+    monotonic_ns, poll::FineTimer, quiet,
 };
 use frameshare_protocol::page::WAKE_WORDS;
 use rustix::{
@@ -108,7 +108,7 @@ impl WakeGroup {
     /// Wakes all sleeping readers of the group, `readers` at most: without that limit a reader with
     /// many sleeping threads would keep the exporter busy.
     pub fn wake(&self, readers: u32) {
-        check_unlocked();
+        quiet::check();
         let word = &self.page.words[self.word];
         // SYNC(futex): a reader that loads this value sees the change that it is woken for.
         word.fetch_add(1, Ordering::AcqRel);

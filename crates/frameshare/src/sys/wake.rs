@@ -2,7 +2,9 @@
 
 //! Wake-ups between two processes.
 
-use super::{futex::WakeGroup, peer::refuse_descriptors, socket::SCM_MAX_FD, untrusted_fd::UntrustedFd};
+use super::{
+    futex::WakeGroup, peer::refuse_descriptors, quiet, socket::SCM_MAX_FD, untrusted_fd::UntrustedFd,
+};
 use rustix::{
     io::Errno,
     net::{
@@ -176,42 +178,6 @@ impl Sleepers {
     pub fn wake(self) {
         self.groups.iter().for_each(|(group, readers)| group.wake(*readers));
         self.sockets.iter().for_each(|wake| wake.ring());
-    }
-}
-
-pub use quiet::Quiet;
-pub(super) use quiet::check as check_unlocked;
-
-/// Sections of code that must not send wake-ups. Builds with debug assertions check that.
-mod quiet {
-    #[cfg(debug_assertions)]
-    thread_local! {
-        static SECTIONS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
-    }
-
-    /// Guard of a section of this thread without wake-ups: one that holds a lock.
-    #[derive(Debug)]
-    pub struct Quiet(std::marker::PhantomData<*const ()>);
-
-    impl Quiet {
-        pub fn begin() -> Self {
-            #[cfg(debug_assertions)]
-            SECTIONS.set(SECTIONS.get() + 1);
-            Self(std::marker::PhantomData)
-        }
-    }
-
-    impl Drop for Quiet {
-        fn drop(&mut self) {
-            #[cfg(debug_assertions)]
-            SECTIONS.set(SECTIONS.get() - 1);
-        }
-    }
-
-    /// Panics within such a section.
-    pub fn check() {
-        #[cfg(debug_assertions)]
-        assert_eq!(SECTIONS.get(), 0, "a wake-up is sent with the state locked");
     }
 }
 
