@@ -111,7 +111,7 @@ fn watch_ends_quietly_when_its_output_is_closed() {
 #[test]
 fn watch_without_credit_is_refused_and_info_is_not() {
     let run = TestRun::new();
-    // Frames begin with the reader: one that is being written when it joins would lessen its credit.
+    // Frames begin with the reader: one that is being written when it joins lessens its credit.
     let _exporter = export(&run, "--max-slots 6 --readers 1");
     let _reader = read(&run, "--max-held 4");
     let ran = run_tool(&run, "watch s -n 1");
