@@ -154,10 +154,10 @@ fn once(options: &Options, folder: &Path, round: usize, readers: usize, shares: 
         process.receive::<String>()?;
     }
     thread::sleep(Duration::from_secs_f64(options.seconds.min(1.0)));
-    processes.iter_mut().try_for_each(|process| process.tell("begin"))?;
+    processes.iter_mut().try_for_each(|process| process.execute("begin"))?;
     thread::sleep(Duration::from_secs_f64(options.seconds));
     let after = options.on_gpu.then(gpu_memory).transpose()?;
-    processes.iter_mut().try_for_each(|process| process.tell("end"))?;
+    processes.iter_mut().try_for_each(|process| process.execute("end"))?;
     let figures = processes.iter_mut().map(Process::receive).collect::<Result<_>>()?;
     drop(processes);
     Ok(Outcome {
@@ -203,7 +203,7 @@ impl Process {
         Ok(Self { child, commands, lines })
     }
 
-    fn tell(&mut self, command: &str) -> Result<()> {
+    fn execute(&mut self, command: &str) -> Result<()> {
         Ok(writeln!(self.commands, "{command}")?)
     }
 

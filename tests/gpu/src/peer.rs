@@ -84,17 +84,17 @@ impl Peer {
     }
 
     pub fn sleep(&self, stream: Id, us: u64) -> Result<()> {
-        self.tell(Command::Sleep { stream, us })
+        self.execute(Command::Sleep { stream, us })
     }
 
     /// Stalls a stream until [`Peer::resume`].
     pub fn hold(&self, stream: Id) -> Result<()> {
-        self.tell(Command::Hold(stream))
+        self.execute(Command::Hold(stream))
     }
 
     /// Resumes all stalled streams.
     pub fn resume(&self) -> Result<()> {
-        self.tell(Command::Resume)
+        self.execute(Command::Resume)
     }
 
     /// Returns whether the stream becomes idle within this time.
@@ -149,16 +149,16 @@ impl Peer {
     }
 
     pub fn drop_memory(&self, memory: Id) -> Result<()> {
-        self.tell(Command::DropMemory(memory))
+        self.execute(Command::DropMemory(memory))
     }
 
     pub fn fill(&self, memory: Id, offset: usize, size: usize, value: u8, stream: Id) -> Result<()> {
-        self.tell(Command::Fill { memory, offset, size, value, stream })
+        self.execute(Command::Fill { memory, offset, size, value, stream })
     }
 
     /// Writes a pattern and waits for completion.
     pub fn write(&self, memory: Id, size: usize, seed: u64) -> Result<()> {
-        self.tell(Command::Write { memory, offset: 0, size, seed, stream: 0 })?;
+        self.execute(Command::Write { memory, offset: 0, size, seed, stream: 0 })?;
         self.finish(0)
     }
 
@@ -201,11 +201,11 @@ impl Peer {
     }
 
     pub fn record(&self, event: Id, stream: Id) -> Result<()> {
-        self.tell(Command::Record { event, stream })
+        self.execute(Command::Record { event, stream })
     }
 
     pub fn wait(&self, stream: Id, event: Id) -> Result<()> {
-        self.tell(Command::Wait { stream, event })
+        self.execute(Command::Wait { stream, event })
     }
 
     pub fn event_ready(&self, event: Id) -> Result<bool> {
@@ -217,11 +217,11 @@ impl Peer {
     }
 
     pub fn write_word(&self, page: Id, word: usize, value: u64, stream: Id) -> Result<()> {
-        self.tell(Command::WriteWord { page, word, value, stream })
+        self.execute(Command::WriteWord { page, word, value, stream })
     }
 
     pub fn wait_word(&self, page: Id, word: usize, value: u64, stream: Id) -> Result<()> {
-        self.tell(Command::WaitWord { page, word, value, stream })
+        self.execute(Command::WaitWord { page, word, value, stream })
     }
 
     /// Drops a page; returns the duration in µs.

@@ -40,7 +40,7 @@ impl Peer {
     }
 
     pub fn bind(&self, bind: Bind) -> Result<()> {
-        self.tell(Command::Bind(bind))
+        self.execute(Command::Bind(bind))
     }
 
     /// Connects a reader and returns the granted credit.

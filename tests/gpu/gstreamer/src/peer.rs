@@ -29,15 +29,15 @@ impl Peer {
     }
 
     pub fn play(&self, pipeline: &str) -> Result<()> {
-        self.tell(Command::Play { pipeline: pipeline.to_owned() })
+        self.execute(Command::Play { pipeline: pipeline.to_owned() })
     }
 
     pub fn decode(&self, decode: Decode) -> Result<()> {
-        self.tell(Command::Decode(decode))
+        self.execute(Command::Decode(decode))
     }
 
     pub fn connect(&self, connect: Connect) -> Result<()> {
-        self.tell(Command::Connect(connect))
+        self.execute(Command::Connect(connect))
     }
 
     /// Returns the report of a read run started earlier.

@@ -294,7 +294,7 @@ macro_rules! peer {
             }
 
             /// Executes a command that returns no data.
-            pub fn tell(&self, command: $command) -> anyhow::Result<()> {
+            pub fn execute(&self, command: $command) -> anyhow::Result<()> {
                 $crate::expect_reply!(self.ask(command)?, $reply::Done => ())
             }
         }

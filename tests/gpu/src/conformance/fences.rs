@@ -41,11 +41,11 @@ impl Fence {
     }
 
     fn signal_ready(&self, frame: Frame) -> Result<()> {
-        self.exporter.tell(Command::SignalReady(frame))
+        self.exporter.execute(Command::SignalReady(frame))
     }
 
     fn signal_released(&self, frame: Frame) -> Result<()> {
-        self.reader.tell(Command::SignalReleased { frame, second: false })
+        self.reader.execute(Command::SignalReleased { frame, second: false })
     }
 
     fn becomes_ready(&self, frame: Frame) -> Result<()> {
@@ -86,7 +86,7 @@ pub fn ready_follows_writers_work(subject: Kind) -> Result<()> {
         if is_pending {
             rule!(!fence.is_ready(frame)?, "{frame:?} is ready before it is written");
         }
-        fence.exporter.tell(Command::Resume)?;
+        fence.exporter.execute(Command::Resume)?;
         fence.becomes_ready(frame)?;
         fence.signal_released(frame)?;
         fence.becomes_released(frame)?;
@@ -109,7 +109,7 @@ pub fn release_follows_readers_work(subject: Kind) -> Result<()> {
         if is_pending {
             rule!(!fence.is_released(frame)?, "{frame:?} is released before it is read");
         }
-        fence.reader.tell(Command::Resume)?;
+        fence.reader.execute(Command::Resume)?;
         fence.becomes_released(frame)?;
     }
     Ok(())
@@ -154,10 +154,10 @@ pub fn stream_waits_for_ready(subject: Kind) -> Result<()> {
     ] {
         fence.exporter.answer(Command::Stall)?;
         fence.signal_ready(frame)?;
-        fence.reader.tell(Command::WaitReady(frame))?;
+        fence.reader.execute(Command::WaitReady(frame))?;
         let passed = fence.reader.answer(Command::Idle { ms: BLOCKED_MS })?;
         rule!(!passed, "a stream passed the ready fence of {frame:?} before it was written");
-        fence.exporter.tell(Command::Resume)?;
+        fence.exporter.execute(Command::Resume)?;
         let ms = fence.patience.as_millis() as u64;
         rule!(fence.reader.answer(Command::Idle { ms })?, "a stream stays blocked by a ready frame");
         fence.signal_released(frame)?;
@@ -177,7 +177,7 @@ pub fn reused_entry_is_pending(subject: Kind) -> Result<()> {
     fence.exporter.answer(Command::Stall)?;
     fence.signal_ready(second)?;
     rule!(!fence.is_ready(second)?, "the second frame of an entry is ready before it is written");
-    fence.exporter.tell(Command::Resume)?;
+    fence.exporter.execute(Command::Resume)?;
     fence.becomes_ready(second)
 }
 
@@ -192,10 +192,10 @@ pub fn entries_are_released_separately(subject: Kind) -> Result<()> {
     }
     fence.reader.answer(Command::Stall)?;
     fence.signal_released(slow)?;
-    fence.reader.tell(Command::SignalReleased { frame: fast, second: true })?;
+    fence.reader.execute(Command::SignalReleased { frame: fast, second: true })?;
     fence.becomes_released(fast)?;
     rule!(!fence.is_released(slow)?, "the release of an entry released another one");
-    fence.reader.tell(Command::Resume)?;
+    fence.reader.execute(Command::Resume)?;
     fence.becomes_released(slow)
 }
 

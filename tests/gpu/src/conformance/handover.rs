@@ -49,7 +49,7 @@ pub fn no_frame_is_torn(subject: Subject<Frames>) -> Result<()> {
         })
         .collect::<Result<Vec<_>>>()?;
     let rounds = if defect.is_some() { CONTROL_ROUNDS } else { ROUNDS };
-    reader.tell(Command::Captures { count: rounds as usize, size: SIZE })?;
+    reader.execute(Command::Captures { count: rounds as usize, size: SIZE })?;
     let mut random = Random::new(seed);
     let mut values = Vec::new();
     for sequence in 1..=rounds {
@@ -61,8 +61,8 @@ pub fn no_frame_is_torn(subject: Subject<Frames>) -> Result<()> {
             sequence.checked_sub(SLOTS).filter(|after| *after > 0),
         );
         let value = (sequence % 251) as u8;
-        exporter.tell(Command::Publish { allocation, frame, after, size: SIZE, value, delays_us })?;
-        reader.tell(Command::Take { import, frame, size: SIZE, delay_us })?;
+        exporter.execute(Command::Publish { allocation, frame, after, size: SIZE, value, delays_us })?;
+        reader.execute(Command::Take { import, frame, size: SIZE, delay_us })?;
         values.push(value);
     }
     let torn = reader.number(Command::Torn(values))?;

@@ -60,8 +60,8 @@ pub fn import_shows_allocation(subject: Kind) -> Result<()> {
             let wrong = reader.differing(Memory::Import(import), size, Content::Pattern(seed))?;
             rule!(wrong == 0, "{wrong} of {size} imported bytes differ from the allocation");
         }
-        reader.tell(Command::DropImport(import))?;
-        exporter.tell(Command::Free(id))?;
+        reader.execute(Command::DropImport(import))?;
+        exporter.execute(Command::Free(id))?;
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ pub fn import_can_be_repeated(subject: Kind) -> Result<()> {
             Ok(import) => {
                 let wrong = reader.differing(Memory::Import(import), SIZE, content)?;
                 rule!(wrong == 0, "{wrong} bytes of import {round} differ from the allocation");
-                reader.tell(Command::DropImport(import))?;
+                reader.execute(Command::DropImport(import))?;
             }
             Err(refusal) => rule!(false, "import {round} is refused: {}", refusal.text),
         }
@@ -119,7 +119,7 @@ pub fn import_outlives_allocation(subject: Kind) -> Result<()> {
     let content = Content::Pattern(subject.seed);
     exporter.write(Memory::Allocation(id), SIZE, content)?;
     let before = importer.import(size, &handle)?;
-    exporter.tell(Command::Free(id))?;
+    exporter.execute(Command::Free(id))?;
     // The handle keeps the memory too.
     let after = importer.import(size, &handle)?;
     for import in [before, after] {
@@ -148,7 +148,7 @@ pub fn import_survives_killed_exporter(subject: Kind) -> Result<()> {
     exporter.kill()?;
     let wrong = reader.differing(Memory::Import(import), SIZE, content)?;
     rule!(wrong == 0, "{wrong} imported bytes changed when the exporter died");
-    reader.tell(Command::DropImport(import))
+    reader.execute(Command::DropImport(import))
 }
 
 /// Readers of host and vmm memory cannot write it; other kinds are shared for writing.

@@ -64,7 +64,7 @@ impl Side {
     }
 
     /// Executes a command that returns no data.
-    pub fn tell(&self, command: Command) -> Result<()> {
+    pub fn execute(&self, command: Command) -> Result<()> {
         match self.ask(command, None)?.0 {
             Reply::Done => Ok(()),
             other => bail!("unexpected reply {other:?}"),
@@ -116,7 +116,7 @@ impl Side {
 
     /// Writes memory and waits until it is written.
     pub fn write(&self, memory: Memory, size: u64, content: Content) -> Result<()> {
-        self.tell(Command::Write { memory, size: size as usize, content })
+        self.execute(Command::Write { memory, size: size as usize, content })
     }
 
     /// Counts the bytes that differ from a content.

@@ -61,7 +61,7 @@ fn release_event_pending(_: u64) -> Result<String> {
     ensure!(!exporter.event_ready(release)?, "the event of a dead recorder is complete");
     exporter.record(release, recording)?;
     ensure!(!exporter.idle_within(recording, STUCK_MS)?, "recording the event again did not block");
-    exporter.tell(Command::DropEvent(release))?;
+    exporter.execute(Command::DropEvent(release))?;
     ensure!(
         !exporter.idle_within(waiting, 200)?,
         "destroying the event released the stream that waited for it"
@@ -91,7 +91,7 @@ fn ready_event_pending(_: u64) -> Result<String> {
     ensure!(!reader.event_ready(theirs)?, "the event of a dead recorder is complete");
     reader.sleep(0, 1000)?;
     ensure!(reader.idle_within(0, PATIENCE_MS)?, "another stream is stuck");
-    reader.tell(Command::DropStream(waiting))?;
+    reader.execute(Command::DropStream(waiting))?;
     let fresh = reader.stream()?;
     reader.sleep(fresh, 1000)?;
     ensure!(reader.idle_within(fresh, PATIENCE_MS)?, "a new stream is stuck");
@@ -129,10 +129,10 @@ fn words_queued(_: u64) -> Result<String> {
     let word = &words.as_ref()[0];
     let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
     // The first load calibrates the duration.
-    exporter.tell(Command::Load { stream: 0, us: 100 })?;
+    exporter.execute(Command::Load { stream: 0, us: 100 })?;
     exporter.finish(0)?;
     for value in 1..=WRITES {
-        exporter.tell(Command::Load { stream: 0, us: 200 })?;
+        exporter.execute(Command::Load { stream: 0, us: 200 })?;
         exporter.write_word(ours, 0, value, 0)?;
     }
     let target = WRITES + 1;
@@ -225,7 +225,7 @@ fn context_lost(seed: u64) -> Result<String> {
     let alive = look()?;
     reader.kill()?;
     let dead = look()?;
-    exporter.tell(Command::DropEvent(release))?;
+    exporter.execute(Command::DropEvent(release))?;
     exporter.check(shared.memory, 0, shared.size, seed)?;
     let fresh = exporter.event(true)?;
     exporter.record(fresh, 0)?;
@@ -246,7 +246,7 @@ fn pool_reader_killed(seed: u64) -> Result<String> {
     reader.kill()?;
     // A dead process's queue, and its use of the memory, continues for some milliseconds.
     std::thread::sleep(Duration::from_millis(100));
-    exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
+    exporter.execute(Command::Free { memory: shared.memory, stream: 0 })?;
     exporter.finish(0)?;
     let again = exporter.allocate(shared.source, shared.size)?;
     exporter.write(again, shared.size, seed + 1)?;

@@ -130,7 +130,7 @@ fn withheld_attributes(_: u64) -> Result<String> {
     for (kind, withheld, attribute) in lacks {
         let peer = Peer::start(Start { environment: &[("SIMCUDA_WITHHOLD", withheld)], ..Start::default() })?;
         peer.open(0, true)?;
-        let failed = must_fail(peer.tell(Command::Supports(kind.to_owned())), kind)?;
+        let failed = must_fail(peer.execute(Command::Supports(kind.to_owned())), kind)?;
         let named = failed.text.starts_with(kind) && failed.text.contains("Simulated");
         ensure!(named && failed.text.contains(attribute), "{kind} without {withheld}: {failed}");
     }

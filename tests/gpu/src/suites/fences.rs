@@ -197,7 +197,7 @@ fn timeline_batch(_: u64) -> Result<String> {
     reader.wait_word(theirs, COUNT - 1, 7, 0)?;
     exporter.hold(0)?;
     let values = (0..COUNT).map(|word| (word, 7 + word as u64)).collect();
-    exporter.tell(Command::WriteWords { page: ours, values, stream: 0 })?;
+    exporter.execute(Command::WriteWords { page: ours, values, stream: 0 })?;
     ensure!(
         words.as_ref()[0].load(Ordering::Acquire) == 0,
         "timeline values were written before their stream reached the writes"
@@ -263,7 +263,7 @@ fn context_record(imported: bool) -> Result<String> {
         // Host functions of different streams may share one thread, so only one stream at a time is
         // busy.
         reader.sleep(busy, 150_000)?;
-        reader.tell(Command::RecordContext { event, stream: 0 })?;
+        reader.execute(Command::RecordContext { event, stream: 0 })?;
         ensure!(
             !reader.event_ready(event)? || reader.idle_within(busy, 0)?,
             "the record does not cover a busy stream"
@@ -273,7 +273,7 @@ fn context_record(imported: bool) -> Result<String> {
         ensure!(reader.idle_within(busy, 0)?, "a wait for the record passed a busy stream");
         ensure!(reader.event_ready(event)?, "the record stays pending");
     }
-    reader.tell(Command::DropEvent(other))?;
+    reader.execute(Command::DropEvent(other))?;
     let calls = reader.text(Command::Calls)?;
     let how = if calls.contains("cuCtxSynchronize") { "by waiting" } else { "by cuCtxRecordEvent" };
     Ok(how.to_owned())

@@ -38,7 +38,7 @@ fn events(_: u64) -> Result<String> {
     ensure!(failed.code == Some(OUT_OF_MEMORY) && !failed.sticky, "{failed}");
     peer.sleep(0, 1000)?;
     peer.finish(0)?;
-    peer.tell(Command::DropMany)?;
+    peer.execute(Command::DropMany)?;
     let event = peer.event(true)?;
     peer.record(event, 0)?;
     peer.finish(0)?;
@@ -52,9 +52,9 @@ fn one_event_opened_often(_: u64) -> Result<String> {
     let event = exporter.event(true)?;
     let handle = exporter.event_handle(event)?;
     for _ in 0..12 {
-        reader.tell(Command::OpenMany { handle: handle.clone(), times: 500 })?;
+        reader.execute(Command::OpenMany { handle: handle.clone(), times: 500 })?;
     }
-    reader.tell(Command::DropMany)?;
+    reader.execute(Command::DropMany)?;
     let opened = reader.open_event(&exporter, event)?;
     exporter.hold(0)?;
     exporter.record(event, 0)?;

@@ -61,7 +61,7 @@ fn rectangles(seed: u64) -> Result<String> {
     peer.write(from, SIZE, seed)?;
     peer.fill(to, 0, SIZE, 7, 0)?;
     let (width, height, from_pitch, to_pitch) = (1000, 500, 1000, 1536);
-    peer.tell(Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream: 0 })?;
+    peer.execute(Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream: 0 })?;
     for row in [0, 1, height / 2, height - 1] {
         peer.check_part(to, row * to_pitch, width, seed, row * from_pitch)?;
         let gap = peer.capture(to, row * to_pitch + width, to_pitch - width, 0)?;
@@ -154,7 +154,7 @@ fn pool_twice(seed: u64) -> Result<String> {
     reader.check(first, 0, SIZE, seed)?;
 
     reader.hold(0)?;
-    reader.tell(Command::Free { memory: first, stream: 0 })?;
+    reader.execute(Command::Free { memory: first, stream: 0 })?;
     must_fail(import(), "an import while the first is being freed")?;
     reader.resume()?;
     reader.finish(0)?;
@@ -181,13 +181,13 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
         let import = shared.import(&exporter, &reader, true)?;
         reader.check(import, 0, SIZE, seed + round)?;
         reader.hold(0)?;
-        reader.tell(Command::Free { memory: import, stream: 0 })?;
+        reader.execute(Command::Free { memory: import, stream: 0 })?;
         reader.record(seen, 0)?;
         ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signaled before it");
         reader.resume()?;
         reader.finish(0)?;
         ensure!(exporter.event_ready(done)?, "the fence behind the reader's free was not signaled");
-        exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
+        exporter.execute(Command::Free { memory: shared.memory, stream: 0 })?;
         exporter.finish(0)?;
     }
     Ok(String::new())
@@ -211,7 +211,7 @@ fn legacy_second_context(seed: u64) -> Result<String> {
     reader.open(0, false)?;
     let failed = must_fail(shared.import(&exporter, &reader, true), "opening a handle in a second context")?;
     ensure!(failed.code == Some(INVALID_HANDLE) && !failed.sticky, "{failed}");
-    reader.tell(Command::Choose(0))?;
+    reader.execute(Command::Choose(0))?;
     reader.check(import, 0, SIZE, seed)?;
     Ok(failed.to_string())
 }

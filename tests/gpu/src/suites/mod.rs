@@ -52,7 +52,7 @@ const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Resul
 
 /// Skips the case if the device of `peer` lacks a kind of memory or fence.
 fn require(peer: &Peer, kind: &str) -> Result<()> {
-    match peer.tell(Command::Supports(kind.to_owned())) {
+    match peer.execute(Command::Supports(kind.to_owned())) {
         Err(error) => match error.downcast::<Failed>() {
             Ok(failed) if failed.code.is_none() => Err(Skip(failed.text).into()),
             Ok(failed) => Err(failed.into()),
@@ -127,9 +127,9 @@ impl Shared {
     /// the exporter sees the fence and frees it.
     fn retire(&self, exporter: &Peer, reader: &Peer, import: Id) -> Result<()> {
         if matches!(self.source, Source::Pool(_)) {
-            reader.tell(Command::Free { memory: import, stream: 0 })?;
+            reader.execute(Command::Free { memory: import, stream: 0 })?;
             reader.finish(0)?;
-            exporter.tell(Command::Free { memory: self.memory, stream: 0 })?;
+            exporter.execute(Command::Free { memory: self.memory, stream: 0 })?;
             exporter.finish(0)
         } else {
             reader.drop_memory(import)?;

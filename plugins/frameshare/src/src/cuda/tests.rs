@@ -117,9 +117,9 @@ fn frames_are_in_place_in_reused_memories() {
             seen.1.insert(buffer.peek_memory(0).as_ptr() as usize);
         });
         let reader = reader.play();
-        exporter.tell("readers 1");
-        exporter.tell("publish 40 0");
-        exporter.tell("eos");
+        exporter.execute("readers 1");
+        exporter.execute("publish 40 0");
+        exporter.execute("eos");
         reader.finish();
         let seen = seen.lock().unwrap();
         assert_eq!(seen.0, (1..=40).collect::<Vec<_>>());
@@ -154,9 +154,9 @@ fn gpu_wait_controls_speculative_delivery() {
             gpu.get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, 0);
         });
         let reader = reader.play();
-        exporter.tell("readers 1");
-        exporter.tell(&format!("publish 30 {LATE_US}"));
-        exporter.tell("eos");
+        exporter.execute("readers 1");
+        exporter.execute(&format!("publish 30 {LATE_US}"));
+        exporter.execute("eos");
         reader.finish();
         let (gpu, pending) = std::mem::take(&mut *seen.lock().unwrap());
         assert_eq!(gpu.unwrap().look(), (30, vec![]), "{fence}, gpu-wait={wait}");
@@ -177,8 +177,8 @@ fn killed_exporter_leaves_no_blocked_waiters() {
         let mut exporter = Exporter::start("vmm", fence);
         let reader = Reader::cuda(&exporter).set("gpu-wait", wait).buffers();
         let reader = reader.play();
-        exporter.tell("readers 1");
-        exporter.tell("publish 2 0");
+        exporter.execute("readers 1");
+        exporter.execute("publish 2 0");
         let mut held: Vec<_> = (0..2).map(|_| reader.next()).collect();
         // A speculatively delivered frame counts as torn until its fence is signaled; this holds
         // for these two as well.

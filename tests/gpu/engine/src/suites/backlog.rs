@@ -65,7 +65,7 @@ fn paused(seed: u64) -> Result<String> {
         for reader in &readers[..2] {
             reader.begin(&Command::Read(to_the_end()))?;
         }
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, FRAMES)?;
         }
@@ -85,7 +85,7 @@ fn paused_download(seed: u64) -> Result<String> {
     let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 1000, ..Publish::default() };
     setup.exporter.publish(publish)?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     for reader in &readers {
         whole(&reader.was_read()?, FRAMES)?;
     }
@@ -103,7 +103,7 @@ fn late_delivery(seed: u64) -> Result<String> {
             |frames| Publish { frames, size: SIZE, second: Some(Slow::Never), ..Publish::default() };
         // The reader has credit for these.
         setup.exporter.publish(publish(2))?;
-        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
         setup.exporter.publish(publish(6))?;
         readers[0].begin(&Command::Read(to_the_end()))?;
         // The third frame is delivered when the first is released.
@@ -114,8 +114,8 @@ fn late_delivery(seed: u64) -> Result<String> {
         .with_context(|| format!("{kind}, {fence}"))?;
         // Time to read the frame, if the reader does not wait.
         std::thread::sleep(Duration::from_millis(100));
-        setup.exporter.tell(Command::Resume)?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::Resume)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 8).with_context(|| format!("{kind}, {fence}"))?;
     }
     Ok(String::new())
@@ -137,7 +137,7 @@ fn adopted(seed: u64) -> Result<String> {
     // The refused frame had no sequence number. A copy waits.
     setup.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, 5)?;
     Ok(String::new())
 }
@@ -148,7 +148,7 @@ fn history(seed: u64) -> Result<String> {
         let setup = Setup::with(seed, Bind { memory: Some(kind), keeps_last: true, ..Bind::default() })?;
         let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };
         setup.exporter.publish(publish(2))?;
-        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
         setup.exporter.publish(publish(1))?;
         let readers = Peer::some(2)?;
         setup.join(&readers, |number| Connect {
@@ -161,8 +161,8 @@ fn history(seed: u64) -> Result<String> {
         setup.await_taken()?;
         // Time to read the frame, if the reader does not wait.
         std::thread::sleep(Duration::from_millis(100));
-        setup.exporter.tell(Command::Resume)?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::Resume)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, 1).with_context(|| format!("{kind}, {fence}"))?;
         }
@@ -191,14 +191,14 @@ fn downloaded_history(seed: u64) -> Result<String> {
         join(0, first)?;
         setup.exporter.publish(publish(2))?;
         if !is_written {
-            setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+            setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
         }
         setup.exporter.publish(publish(1))?;
         join(first, 4)?;
         if !is_written {
             // Time to read the frame, if the download does not wait.
             std::thread::sleep(Duration::from_millis(100));
-            setup.exporter.tell(Command::Resume)?;
+            setup.exporter.execute(Command::Resume)?;
         }
         wait_until(PATIENCE, || {
             let stats = setup.exporter.stats()?;
@@ -207,7 +207,7 @@ fn downloaded_history(seed: u64) -> Result<String> {
             Ok((late != 4 - first).then(|| format!("these numbers of frames were sent: {sent:?}")))
         })?;
         setup.exporter.publish(publish(2))?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for (number, reader) in readers.iter().enumerate() {
             let frames = if number < first { 5 } else { 3 };
             let case = || format!("written: {is_written}, {first} readers joined before");
@@ -235,7 +235,7 @@ fn freed(seed: u64) -> Result<String> {
             let left = stats.slots > before + 3 || stats.retired_bytes > 0;
             Ok(left.then(|| format!("{} slots, {} bytes retired", stats.slots, stats.retired_bytes)))
         })?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 64)?;
         Ok(format!("{most} slots, {before} before"))
     })
@@ -262,7 +262,7 @@ fn kept_freed(seed: u64) -> Result<String> {
         setup.await_taken()?;
         setup.exporter.publish(publish(2))?;
         setup.frees_retired()?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for (reader, frames) in readers.iter().zip([62, 3]) {
             whole(&reader.was_read()?, frames)?;
         }

@@ -139,13 +139,13 @@ fn one(
     let publish =
         Publish { frames, size: FRAME, pace_us, copy: true, drain: true, count_from, ..Publish::default() };
     let published = setup.exporter.publish(publish)?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     let mut reads: Vec<WasRead> = Vec::new();
     for reader in readers {
         let read = reader.was_read()?;
         whole(&read, frames)?;
         reads.push(read);
-        reader.tell(Command::Disconnect)?;
+        reader.execute(Command::Disconnect)?;
     }
     let first = reads.first().context("no reader reported")?;
     let watched = (waiting == Waiting::Watching).then_some(first.done_us);
@@ -195,7 +195,7 @@ fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
                 sit_ms: if number < 2 { 0 } else { sit_ms },
                 ..to_the_end()
             })?;
-            readers.iter().try_for_each(|reader| reader.tell(Command::Disconnect))?;
+            readers.iter().try_for_each(|reader| reader.execute(Command::Disconnect))?;
             reads[..2].iter().try_for_each(|read| whole(read, frames))?;
             p99.push(reads[..2].iter().map(|read| read.wake_us.p99).fold(0.0, f64::max));
         }

@@ -26,15 +26,15 @@ pub const CASES: &[Case] = &[
 
 /// Reads to the end while another thread captures, and disconnects while it does.
 fn beside(setup: &Setup, reader: &Peer, captures: CaptureLoop, read: Read, count: u64) -> Result<Captured> {
-    reader.tell(Command::Capture(captures))?;
+    reader.execute(Command::Capture(captures))?;
     reader.begin(&Command::Read(read))?;
     let publish = Publish { frames: count, size: SIZE, pace_us: 200, drain: true, ..Publish::default() };
     let published = setup.exporter.publish(publish);
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     let read = reader.was_read();
     published?;
     whole(&read?, count)?;
-    reader.tell(Command::Disconnect)?;
+    reader.execute(Command::Disconnect)?;
     setup.await_readers(0)?;
     setup.gets_all_slots_back(PATIENCE)?;
     reader.captured()
@@ -130,7 +130,7 @@ fn exporters_captures(seed: u64) -> Result<String> {
             let reader = Peer::new()?;
             let publish = Publish { frames: 4, size: SIZE, drain: true, ..Publish::default() };
             setup.exporter.publish(publish.clone())?;
-            setup.exporter.tell(Command::Capture(CaptureLoop { mode, ..CaptureLoop::default() }))?;
+            setup.exporter.execute(Command::Capture(CaptureLoop { mode, ..CaptureLoop::default() }))?;
             for _ in 0..8 {
                 reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
                 setup.await_readers(1)?;
@@ -138,7 +138,7 @@ fn exporters_captures(seed: u64) -> Result<String> {
                 let published = setup.exporter.publish(publish.clone());
                 ensure!(reader.was_read()?.end == End::Enough, "{name}, {fence}: a frame is missing");
                 published?;
-                reader.tell(Command::Disconnect)?;
+                reader.execute(Command::Disconnect)?;
                 setup.await_readers(0)?;
             }
             let captured = setup.exporter.captured()?;
@@ -163,14 +163,14 @@ fn disconnection(seed: u64) -> Result<String> {
             setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
             let read = Read { frames: Some(4), named: true, ..to_the_end() };
             ensure!(reader.read(read)?.end == End::Enough, "{kind}, {fence}: not every frame was read");
-            reader.tell(Command::StallReading { us: FOREVER_US })?;
+            reader.execute(Command::StallReading { us: FOREVER_US })?;
             reader.begin(&Command::Disconnect)?;
             wait_until(PATIENCE, || {
                 let waits = !reader.has_reported()?;
                 Ok(waits.then(|| format!("{kind}, {fence}: the drop of the reader waits for another stream")))
             })?;
             reader.end().context("disconnecting")?;
-            reader.tell(Command::Resume)?;
+            reader.execute(Command::Resume)?;
             setup.await_readers(0)?;
             setup.gets_all_slots_back(PATIENCE)?;
         }

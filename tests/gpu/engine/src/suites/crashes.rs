@@ -88,7 +88,7 @@ impl Scenario {
         let mut held_up = HeldUp { exporter: published.longest_gap_ms, witnesses: 0.0 };
         let most = PATIENCE_MS as f64;
         ensure!(held_up.exporter < most, "the exporter was blocked for {:.0} ms", held_up.exporter);
-        self.setup.exporter.tell(Command::EndOfStream)?;
+        self.setup.exporter.execute(Command::EndOfStream)?;
         for witness in &self.witnesses {
             let read = witness.was_read()?;
             whole(&read, FRAMES)?;
@@ -112,7 +112,7 @@ impl Scenario {
         for witness in &self.witnesses {
             witness.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
         }
-        self.setup.exporter.tell(Command::Format { caps: "another".into() })?;
+        self.setup.exporter.execute(Command::Format { caps: "another".into() })?;
         self.setup.exporter.publish(Publish { frames: 4, size: 4 * SIZE, ..Publish::default() })?;
         for witness in &self.witnesses {
             let read = witness.was_read()?;
@@ -158,7 +158,7 @@ fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<HeldUp>) -> R
 
 /// Reads frames on a stream that never reaches them.
 pub(super) fn read_and_stick(victim: &Peer, frames: u64) -> Result<()> {
-    victim.tell(Command::StallReading { us: FOREVER_US })?;
+    victim.execute(Command::StallReading { us: FOREVER_US })?;
     let read = Read { frames: Some(frames), settle_ms: Some(0), ..to_the_end() };
     victim.begin(&Command::Read(read))
 }
@@ -206,7 +206,7 @@ fn reader_stuck(seed: u64) -> Result<String> {
 fn reader_leaves_stuck(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scenario = Scenario::with_deadline(kind, fence, seed)?;
-        scenario.victim.tell(Command::StallReading { us: FOREVER_US })?;
+        scenario.victim.execute(Command::StallReading { us: FOREVER_US })?;
         let read = Read { frames: Some(4), settle_ms: Some(0), leave: true, ..to_the_end() };
         scenario.victim.begin(&Command::Read(read))?;
         scenario.publish()?;
@@ -230,9 +230,9 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         scenario.publish()?;
         scenario.victim.was_read()?;
         lose_context(&scenario.victim)?;
-        scenario.victim.tell(Command::ReleaseHeld { count: 2 })?;
+        scenario.victim.execute(Command::ReleaseHeld { count: 2 })?;
         let held_up = scenario.survives()?;
-        scenario.victim.tell(Command::Disconnect)?;
+        scenario.victim.execute(Command::Disconnect)?;
         let notices = scenario.setup.exporter.texts(Command::Notices)?;
         let name = format!("removed {}", scenario.victim.pid());
         ensure!(
@@ -262,12 +262,12 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
         scenario.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
         scenario.publish()?;
         scenario.victim.was_read()?;
-        scenario.victim.tell(Command::Disconnect)?;
+        scenario.victim.execute(Command::Disconnect)?;
         lose_context(&scenario.victim)?;
-        scenario.victim.tell(Command::ReleaseHeld { count: 1 })?;
+        scenario.victim.execute(Command::ReleaseHeld { count: 1 })?;
         let held_up = scenario.survives()?;
         scenario.setup.gets_all_slots_back(PATIENCE)?;
-        scenario.victim.tell(Command::ReleaseHeld { count: 1 })?;
+        scenario.victim.execute(Command::ReleaseHeld { count: 1 })?;
         scenario.renews_memory()?;
         scenario.victim.kill()?;
         scenario.setup.frees_retired()?;
@@ -283,8 +283,8 @@ fn reader_recorded_over(seed: u64) -> Result<String> {
         let mut scenario = Scenario::new(kind, FenceKind::Timeline, seed)?;
         let mut rogue = Peer::new()?;
         let connect = Connect { max_held: Some(3), ..scenario.setup.lossless(8, Some(FenceKind::Event)) };
-        rogue.tell(Command::Rogue(connect))?;
-        rogue.tell(Command::RecordOver { us: FOREVER_US })?;
+        rogue.execute(Command::Rogue(connect))?;
+        rogue.execute(Command::RecordOver { us: FOREVER_US })?;
         scenario.victim.kill()?;
         scenario.publish()?;
         std::thread::sleep(Duration::from_millis(100));
@@ -310,7 +310,7 @@ fn app_is_set_free(kind: MemoryKind, seed: u64) -> Result<String> {
         reader.begin(&Command::Read(read))?;
     }
     publish_at_once(&setup.exporter, 4)?;
-    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
     std::thread::sleep(Duration::from_millis(50));
     let begin = Instant::now();
@@ -328,7 +328,7 @@ fn app_is_set_free(kind: MemoryKind, seed: u64) -> Result<String> {
 
 /// Loses the context of a peer, in the way that this driver allows.
 pub(super) fn lose_context(peer: &Peer) -> Result<()> {
-    let lost = peer.tell(Command::LoseContext);
+    let lost = peer.execute(Command::LoseContext);
     if let Some(failed) = lost.as_ref().err().and_then(|error| error.downcast_ref::<Failed>())
         && failed.code.is_none()
     {
@@ -419,7 +419,7 @@ fn summary(reads: &[WasRead], delay: ErrorDelay) -> String {
 fn exporter_killed_stalled(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, delay) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
-            exporter.tell(Command::Stall { us: FOREVER_US })?;
+            exporter.execute(Command::Stall { us: FOREVER_US })?;
             exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
         for read in &reads {
@@ -451,10 +451,10 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
 /// readers have not imported: `legacy` memory of a dead exporter cannot be imported, and frames in
 /// such slots are lost.
 fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
-    exporter.tell(Command::Stall { us: FOREVER_US })?;
+    exporter.execute(Command::Stall { us: FOREVER_US })?;
     exporter.publish(Publish { frames, size: SIZE, ..Publish::default() })?;
-    exporter.tell(Command::Resume)?;
-    exporter.tell(Command::Drain { ms: PATIENCE_MS })
+    exporter.execute(Command::Resume)?;
+    exporter.execute(Command::Drain { ms: PATIENCE_MS })
 }
 
 /// Readers that get only written frames report the loss with nothing stuck or torn; unwritten
@@ -464,7 +464,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
         let mut last = ErrorDelay::default();
         for fence in FENCES {
             let (reads, delay) = exporter_killed(kind, fence, false, seed, |exporter| {
-                exporter.tell(Command::Stall { us: FOREVER_US })?;
+                exporter.execute(Command::Stall { us: FOREVER_US })?;
                 exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
             })?;
             for read in reads {
@@ -482,7 +482,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, delay) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {
-            exporter.tell(Command::Stall { us: FOREVER_US })?;
+            exporter.execute(Command::Stall { us: FOREVER_US })?;
             exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
         for read in &reads {
@@ -505,9 +505,9 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
         let mut setup = Setup::new(kind, seed)?;
         reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) })?;
         setup.await_readers(1)?;
-        reader.tell(Command::StallReading { us: FOREVER_US })?;
+        reader.execute(Command::StallReading { us: FOREVER_US })?;
         reader.begin(&Command::Read(Read { settle_ms: Some(0), ..to_the_end() }))?;
-        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
         setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
         setup.await_taken()?;
         let killed_at = frameshare::monotonic_ns();
@@ -517,7 +517,7 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
         ensure!(gone && read.stuck == 2, "{kind}: {read:?}");
         last = last.max(ErrorDelay::of([&read], killed_at));
     }
-    reader.tell(Command::Disconnect)?;
+    reader.execute(Command::Disconnect)?;
     std::thread::sleep(Duration::from_secs(3));
     let (threads, before) = own_threads(&reader)?;
     std::thread::sleep(Duration::from_secs(1));

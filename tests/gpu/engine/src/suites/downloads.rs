@@ -49,7 +49,7 @@ fn one_for_all(seed: u64) -> Result<String> {
             reader.begin(&Command::Read(to_the_end()))?;
         }
         let published = setup.exporter.publish(Publish { drain: true, ..publish(FRAMES) })?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, FRAMES).with_context(|| format!("{count} readers without a GPU"))?;
         }
@@ -78,10 +78,10 @@ fn far_behind(seed: u64) -> Result<String> {
         held == 5,
         "{held} slots are held instead of 5: the reader's slot and two spare slots must remain"
     );
-    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     setup.exporter.publish(publish(FRAMES))?;
-    setup.exporter.tell(Command::EndOfStream)?;
-    setup.exporter.tell(Command::Resume)?;
+    setup.exporter.execute(Command::EndOfStream)?;
+    setup.exporter.execute(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");
     let lost = setup.exporter.stats()?.readers[0].lost;
@@ -113,10 +113,10 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
             Ok((!has_all).then(|| format!("frame {frames} was not downloaded")))
         })?;
     }
-    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     setup.exporter.publish(publish(4))?;
     let read = readers[0].was_read()?;
-    setup.exporter.tell(Command::Resume)?;
+    setup.exporter.execute(Command::Resume)?;
     ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
     Ok(String::new())
 }
@@ -139,13 +139,13 @@ fn at_the_limit(seed: u64) -> Result<String> {
         let (sent, waiting) = (reader.sent, reader.waiting);
         Ok(((sent, waiting) != (4, 3)).then(|| format!("{sent} frames were sent, {waiting} wait")))
     })?;
-    setup.exporter.tell(Command::Stall { us: 500_000 })?;
+    setup.exporter.execute(Command::Stall { us: 500_000 })?;
     setup.exporter.begin(&Command::Publish(publish(4)))?;
     // Time to lose a frame.
     std::thread::sleep(Duration::from_millis(200));
     readers[1].begin(&Command::Read(to_the_end()))?;
     setup.exporter.published()?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     whole(&readers[1].was_read()?, 11)?;
     Ok(String::new())
 }
@@ -157,14 +157,14 @@ fn nothing_passes(seed: u64) -> Result<String> {
     let readers = Peer::some(1)?;
     setup.join(&readers, |number| reader(&setup, number, Policy::Latest))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     // Oversized metadata, sent outside the metadata area.
     setup.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
-    setup.exporter.tell(Command::Format { caps: "another".into() })?;
-    setup.exporter.tell(Command::HostMemory { yes: true })?;
+    setup.exporter.execute(Command::Format { caps: "another".into() })?;
+    setup.exporter.execute(Command::HostMemory { yes: true })?;
     setup.exporter.publish(publish(1))?;
-    setup.exporter.tell(Command::EndOfStream)?;
-    setup.exporter.tell(Command::Resume)?;
+    setup.exporter.execute(Command::EndOfStream)?;
+    setup.exporter.execute(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
     ensure!(read.metadata == 8000, "{} bytes of metadata arrived", read.metadata);
@@ -185,7 +185,7 @@ fn nothing_passes_at_once(seed: u64) -> Result<String> {
     for round in 1..=ROUNDS {
         readers[0].begin(&Command::Read(to_the_end()))?;
         setup.exporter.publish(Publish { slow: Slow::Always(2_000), ..publish(1) })?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         let read = readers[0].was_read()?;
         ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "round {round}: {read:?}");
     }
@@ -198,13 +198,13 @@ fn joins(seed: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     readers[0].connect(reader(&setup, 0, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     setup.exporter.publish(publish(1))?;
     readers[1].connect(reader(&setup, 1, Policy::Lossless))?;
     readers[1].begin(&Command::Read(to_the_end()))?;
     setup.exporter.publish(publish(2))?;
-    setup.exporter.tell(Command::EndOfStream)?;
-    setup.exporter.tell(Command::Resume)?;
+    setup.exporter.execute(Command::EndOfStream)?;
+    setup.exporter.execute(Command::Resume)?;
     for (reader, frames) in readers.iter().zip([3, 2]) {
         whole(&reader.was_read()?, frames)?;
     }
@@ -226,7 +226,7 @@ fn formats_change(seed: u64) -> Result<String> {
         if round == SETTLED {
             before = files()?;
         }
-        setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+        setup.exporter.execute(Command::Format { caps: format!("round {round}") })?;
         let size = SIZE << (round % 3);
         setup.exporter.publish(Publish { size, drain: true, ..publish(2) })?;
     }
@@ -236,7 +236,7 @@ fn formats_change(seed: u64) -> Result<String> {
         Ok((now > before + 8)
             .then(|| format!("{before} files are open after {SETTLED} rounds, {now} in the end")))
     })?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, 2 * ROUNDS)?;
     Ok(format!("{before} files are open after {SETTLED} rounds, {} in the end", files()?))
 }
@@ -248,10 +248,10 @@ fn stops(seed: u64) -> Result<String> {
     setup.join(&readers, |number| reader(&setup, number, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     setup.exporter.publish(Publish { drain: true, ..publish(3) })?;
-    setup.exporter.tell(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
+    setup.exporter.execute(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
     let ms = setup.exporter.number(Command::Unbind).context("dropping the exporter")?;
     ensure!(ms < PATIENCE_MS, "dropping the exporter took {ms} ms");
-    setup.exporter.tell(Command::Resume)?;
+    setup.exporter.execute(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))
@@ -275,7 +275,7 @@ fn notified_whatever(seed: u64) -> Result<String> {
     let mut frames = 0;
     for reader in &readers {
         frames += reader.was_read()?.frames;
-        reader.tell(Command::Disconnect)?;
+        reader.execute(Command::Disconnect)?;
     }
     let notified = setup.exporter.number(Command::RetireAdopted { ms: 3000 })?;
     ensure!(

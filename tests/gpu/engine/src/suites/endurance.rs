@@ -74,7 +74,7 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
                 1 => victim.begin(&Command::Read(to_the_end()))?,
                 2 => victim.begin(&Command::Read(Read { frames: Some(4), hold: 4, ..to_the_end() }))?,
                 _ => {
-                    victim.tell(Command::StallReading { us: FOREVER_US })?;
+                    victim.execute(Command::StallReading { us: FOREVER_US })?;
                     let read = Read { frames: Some(4), settle_ms: Some(0), ..to_the_end() };
                     victim.begin(&Command::Read(read))?;
                 }
@@ -90,7 +90,7 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
         ensure!(gap < HELD_UP_MS, "kill {number}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
     }
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     let published = kills as u64 * FRAMES;
     for survivor in &survivors {
         whole(&survivor.was_read()?, published)?;
@@ -139,7 +139,7 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         setup.exporter.publish(publish(number)).with_context(|| format!("restart {number}"))?;
         longest = longest.max(begin.elapsed());
     }
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     let expected = 10 * (restarts as u64 + 1);
     for reader in &readers {
         let read = reader.was_read()?;
@@ -174,7 +174,7 @@ fn stopped(seed: u64) -> Result<String> {
         let limits = TIMEOUT_MS as f64..TIMEOUT_MS as f64 + HELD_UP_MS;
         ensure!(limits.contains(&gap), "{fence}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         whole(&witness.was_read()?, 5 + FRAMES)?;
         sleeper.resume()?;
         let read = sleeper.was_read()?;
@@ -236,7 +236,7 @@ fn burst_of(kind: MemoryKind, seed: u64) -> Result<String> {
     readers[1].begin(&Command::Read(to_the_end()))?;
     setup.exporter.publish(publish(BURST.1))?;
     setup.frees_retired()?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, BURST.0 + BURST.1)?;
     whole(&readers[1].was_read()?, BURST.1)?;
     Ok(format!("{kind}: {most} slots, then {}, {kept} bytes waited", stats.slots))

@@ -62,7 +62,7 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
         }
         rates.push(format!("{count}: {:.0}/s", frames() as f64 / begin.elapsed().as_secs_f64()));
         for reader in readers {
-            reader.tell(Command::Disconnect)?;
+            reader.execute(Command::Disconnect)?;
         }
     }
     Ok(format!("readers: {}", rates.join(", ")))
@@ -81,7 +81,7 @@ fn given_back_in_order(seed: u64) -> Result<String> {
             whole(&read, frames()).with_context(|| format!("{fence}"))?;
         }
         for reader in &readers {
-            reader.tell(Command::Disconnect)?;
+            reader.execute(Command::Disconnect)?;
         }
     }
     Ok(String::new())
@@ -96,11 +96,11 @@ fn given_back_elsewhere(seed: u64) -> Result<String> {
         let read = Read { on: Where::ElsewhereInOrder, slow: Slow::Always(50_000), ..to_the_end() };
         readers[0].begin(&Command::Read(read))?;
         for (round, caps) in ["one", "two"].into_iter().enumerate() {
-            setup.exporter.tell(Command::Format { caps: caps.into() })?;
+            setup.exporter.execute(Command::Format { caps: caps.into() })?;
             let size = SIZE << (2 * round);
             setup.exporter.publish(Publish { frames: 4, size, ..Publish::default() })?;
         }
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 8).with_context(|| format!("{fence}"))?;
     }
     Ok(String::new())
@@ -125,7 +125,7 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
         // Resources created for the first frame need a running GPU.
         one(&own)?;
         one(&other)?;
-        reader.tell(Command::StallReading { us: FOREVER_US })?;
+        reader.execute(Command::StallReading { us: FOREVER_US })?;
         one(&own)?;
         // Far more than the reader's credit.
         setup.exporter.begin(&Command::Publish(publish(LATER)))?;
@@ -137,7 +137,7 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
             later.wrong
         );
         setup.exporter.published()?;
-        reader.tell(Command::Resume)?;
+        reader.execute(Command::Resume)?;
         setup.gets_all_slots_back(PATIENCE)?;
     }
     Ok(String::new())

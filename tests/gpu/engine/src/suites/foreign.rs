@@ -76,7 +76,7 @@ fn notified_at_the_end(seed: u64) -> Result<String> {
     for _ in 0..3 {
         setup.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
     }
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     for reader in &readers {
         let read = reader.was_read()?;
         ensure!(read.wrong == 0 && read.frames == 3, "{read:?}");
@@ -86,7 +86,7 @@ fn notified_at_the_end(seed: u64) -> Result<String> {
     setup.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
     std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
-        reader.tell(Command::Disconnect)?;
+        reader.execute(Command::Disconnect)?;
     }
     let notified_later = setup.exporter.was_number()?;
     ensure!(
@@ -140,13 +140,13 @@ fn returned_on_release(seed: u64) -> Result<String> {
         ensure!(returned == 0, "{returned} of 2 frames were returned while {} readers hold them", 2 - number);
         let wrong = reader.texts(Command::CheckHeld)?;
         ensure!(wrong.is_empty(), "held frames have changed: {wrong:?}");
-        reader.tell(Command::ReleaseHeld { count: 2 })?;
+        reader.execute(Command::ReleaseHeld { count: 2 })?;
         std::thread::sleep(Duration::from_millis(100));
     }
     let returned = setup.exporter.number(Command::Returned)?;
     ensure!(returned == 2, "{returned} of 2 frames were returned after all readers released them");
     for reader in &readers {
-        reader.tell(Command::Disconnect)?;
+        reader.execute(Command::Disconnect)?;
     }
     let notified = setup.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
     ensure!(notified == 2, "{notified} of 2 owners were notified");

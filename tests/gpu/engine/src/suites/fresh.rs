@@ -24,7 +24,7 @@ fn zeros(seed: u64) -> Result<String> {
 fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(1)?;
-    setup.exporter.tell(Command::Soil { kind })?;
+    setup.exporter.execute(Command::Soil { kind })?;
     setup
         .join(&readers, |number| Connect { max_held: Some(FRAMES as u32), ..setup.lossless(number, None) })?;
     let read = |unwritten| -> Result<WasRead> {
@@ -38,7 +38,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
         })?;
         let read = readers[0].was_read()?;
         ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
-        readers[0].tell(Command::ReleaseHeld { count: FRAMES as usize })?;
+        readers[0].execute(Command::ReleaseHeld { count: FRAMES as usize })?;
         Ok(read)
     };
     let fresh = read(true)?;

@@ -71,7 +71,7 @@ impl Scenario {
     /// Lets the exporter attack the reader in one way. The reader then reads another stream in the
     /// same context.
     fn harm(&self, attack: &str, fate: Fate, app: App) -> Result<()> {
-        self.harmer.tell(Command::Harmer { path: self.place.path() })?;
+        self.harmer.execute(Command::Harmer { path: self.place.path() })?;
         self.harmer.begin(&Command::Harm { attack: attack.into() })?;
         let connect = Connect {
             path: self.place.path(),
@@ -87,12 +87,12 @@ impl Scenario {
             connected?;
             self.read(fate, app)?;
             let begin = Instant::now();
-            self.victim.tell(Command::Disconnect)?;
+            self.victim.execute(Command::Disconnect)?;
             stopped_in_time(begin.elapsed())?;
             self.harmer.end()?;
         }
         let work = if app == App::LeavesWork { LATE } else { Duration::ZERO };
-        self.victim.tell(Command::AwaitIdle { ms: (work + SOON).as_millis() as u64 })?;
+        self.victim.execute(Command::AwaitIdle { ms: (work + SOON).as_millis() as u64 })?;
         self.reads_another_stream().context("reading from an honest exporter afterwards")
     }
 
@@ -131,7 +131,7 @@ impl Scenario {
     fn read_and_leave(&self, app: App) -> Result<()> {
         all_whole(&self.victim.read(Read { frames: Some(HONEST), ..to_the_end() })?, HONEST)?;
         if app == App::LeavesWork {
-            self.victim.tell(Command::StallReading { us: LATE.as_micros() as u64 })?;
+            self.victim.execute(Command::StallReading { us: LATE.as_micros() as u64 })?;
         }
         let read = self.victim.read(Read { frames: Some(1), settle_ms: Some(0), ..to_the_end() })?;
         ensure!(read.end == End::Enough && read.stuck == 1, "{read:?}");
@@ -212,7 +212,7 @@ fn readers(seed: u64) -> Result<String> {
         gpu_wait: Some(true),
         ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
-    intruder.tell(Command::Intruder { path: setup.place.path() })?;
+    intruder.execute(Command::Intruder { path: setup.place.path() })?;
     let (mut gaps, mut received) = (Vec::new(), setup.exporter.texts(Command::Notices)?.len());
     for (attack, fate, _) in reader::ATTACKS {
         let one = || -> Result<(f64, usize)> {
@@ -256,7 +256,7 @@ fn readers(seed: u64) -> Result<String> {
         gaps.push(format!("{attack} {gap:.0} ms"));
         received = report;
     }
-    setup.exporter.tell(Command::Drain { ms: SOON_MS })?;
+    setup.exporter.execute(Command::Drain { ms: SOON_MS })?;
     let stats = setup.exporter.stats()?;
     ensure!(
         stats.free_slots == stats.slots,
@@ -276,7 +276,7 @@ fn exporters_stop(seed: u64) -> Result<String> {
     for (attack, fate, _) in reader::ATTACKS {
         let one = || -> Result<Duration> {
             let (setup, intruder) = (Setup::with(seed, bind.clone())?, Peer::new()?);
-            intruder.tell(Command::Intruder { path: setup.place.path() })?;
+            intruder.execute(Command::Intruder { path: setup.place.path() })?;
             intruder.begin(&Command::Harm { attack: (*attack).into() })?;
             if *fate != reader::Fate::Refused {
                 await_admission(&setup)?;

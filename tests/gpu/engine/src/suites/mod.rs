@@ -144,7 +144,7 @@ impl Setup {
     }
 
     fn await_readers(&self, count: usize) -> Result<()> {
-        self.exporter.tell(Command::AwaitReaders { count, ms: 20_000 })
+        self.exporter.execute(Command::AwaitReaders { count, ms: 20_000 })
     }
 
     /// Waits until every reader has taken all published frames.
@@ -178,7 +178,7 @@ impl Setup {
             reader.begin(&Command::Read(read(number)))?;
         }
         let published = self.exporter.publish(publish);
-        self.exporter.tell(Command::EndOfStream)?;
+        self.exporter.execute(Command::EndOfStream)?;
         let read: Vec<_> = readers.iter().map(Peer::was_read).collect();
         published?;
         read.into_iter().collect()

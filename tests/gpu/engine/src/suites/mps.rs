@@ -86,7 +86,7 @@ fn sleeping_readers(seed: u64) -> Result<String> {
                 ..setup.lossless(number, Some(fence))
             })?;
             victim.connect(setup.lossless(8, Some(fence)))?;
-            victim.tell(Command::Disconnect)?;
+            victim.execute(Command::Disconnect)?;
             setup.await_readers(2)?;
             for peer in &peers {
                 read_and_stick(peer, 4)?;
@@ -138,12 +138,12 @@ fn case(harm: Harm, seed: u64) -> Result<String> {
         setup.exporter.begin(&Command::Publish(publish))?;
         // The victim holds no frame: what it costs the others is the loss of their contexts alone.
         victim.read(Read { frames: Some(10), settle_ms: Some(2_000), ..to_the_end() })?;
-        victim.tell(Command::Disconnect)?;
+        victim.execute(Command::Disconnect)?;
         std::thread::sleep(BEFORE);
         match harm {
             Harm::Fault => lose_context(&victim)?,
             Harm::Kill => {
-                victim.tell(Command::LongKernels { ms: 20, count: 50 }).map_err(as_skip)?;
+                victim.execute(Command::LongKernels { ms: 20, count: 50 }).map_err(as_skip)?;
                 victim.kill()?;
             }
         }
@@ -163,7 +163,7 @@ fn outcome(harm: Harm, setup: &Setup, peers: &[Peer], outside: &Peer) -> Result<
     let published = setup.exporter.published();
     let notices = setup.exporter.texts(Command::Notices)?;
     // After an error of the exporter the stream ends in another way.
-    let _ = setup.exporter.tell(Command::EndOfStream);
+    let _ = setup.exporter.execute(Command::EndOfStream);
     if published.is_err() {
         setup.exporter.number(Command::Unbind)?;
     }

@@ -51,13 +51,13 @@ fn sizes_change(seed: u64) -> Result<String> {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(3000), ..to_the_end() }))?;
         }
         for round in 0..ROUNDS {
-            setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            setup.exporter.execute(Command::Format { caps: format!("round {round}") })?;
             let size = SIZE * (1 + round % 5) + 4096 * round;
             let publish = Publish { frames: EACH, size, slow: Slow::Sometimes(2000), ..Publish::default() };
             setup.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
         }
         setup.frees_retired().with_context(|| format!("{kind}, with connected readers"))?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, ROUNDS * EACH).with_context(|| kind.to_string())?;
         }
@@ -74,7 +74,7 @@ fn holding(kind: MemoryKind, seed: u64) -> Result<(Setup, Vec<Peer>)> {
         for reader in &readers {
             reader.begin(&Command::Read(Read { frames: Some(frames), hold: 3, ..to_the_end() }))?;
         }
-        setup.exporter.tell(Command::Format { caps: caps.into() })?;
+        setup.exporter.execute(Command::Format { caps: caps.into() })?;
         let size = SIZE * frames;
         setup.exporter.publish(Publish { frames, size, ..Publish::default() })?;
         for reader in &readers {
@@ -104,7 +104,7 @@ fn held_over(seed: u64) -> Result<String> {
         ensure!(stats.retired_bytes > 0, "{kind}: memory held by readers was freed");
         still_right(&readers).with_context(|| kind.to_string())?;
         for reader in &readers {
-            reader.tell(Command::ReleaseHeld { count: 3 })?;
+            reader.execute(Command::ReleaseHeld { count: 3 })?;
             // Readers process the retirement when they request further frames.
             let read = reader.read(Read { patience_ms: 200, ..Read::default() })?;
             ensure!(read.end == End::Nothing, "{:?}", read.end);
@@ -128,8 +128,8 @@ fn stops_under_held(seed: u64) -> Result<String> {
         for reader in &readers {
             let read = reader.read(to_the_end())?;
             ensure!(matches!(&read.end, End::Error { kind, .. } if kind == "Stopped"), "{:?}", read.end);
-            reader.tell(Command::ReleaseHeld { count: 3 })?;
-            reader.tell(Command::Disconnect)?;
+            reader.execute(Command::ReleaseHeld { count: 3 })?;
+            reader.execute(Command::Disconnect)?;
         }
     }
     Ok(format!("stopping took {longest} ms at most"))
@@ -170,8 +170,8 @@ fn comes_again(seed: u64) -> Result<String> {
             setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
             let read = readers[0].was_read().with_context(|| kind.to_string())?;
             ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
-            readers[0].tell(Command::StallReading { us: 300_000 })?;
-            readers[0].tell(Command::Disconnect)?;
+            readers[0].execute(Command::StallReading { us: 300_000 })?;
+            readers[0].execute(Command::Disconnect)?;
         }
     }
     Ok(String::new())
@@ -192,9 +192,9 @@ fn retired_under_work(seed: u64) -> Result<String> {
         readers[0].was_read()?;
 
         let begin = Instant::now();
-        readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
+        readers[0].execute(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         readers[0].begin(&Command::Read(Read { frames: Some(3), settle_ms: Some(0), ..read }))?;
-        setup.exporter.tell(Command::Format { caps: "two".into() })?;
+        setup.exporter.execute(Command::Format { caps: "two".into() })?;
         setup.exporter.publish(Publish { frames: 3, size: 4 * SIZE, ..Publish::default() })?;
         let read = readers[0].was_read()?;
         let took = begin.elapsed();
@@ -203,7 +203,7 @@ fn retired_under_work(seed: u64) -> Result<String> {
         std::thread::sleep(WHILE.saturating_sub(took));
         let stats = setup.exporter.stats()?;
         ensure!(stats.retired_bytes > 0, "{kind}: memory imported by a reader was freed");
-        readers[0].tell(Command::Resume)?;
+        readers[0].execute(Command::Resume)?;
         setup.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
@@ -223,13 +223,13 @@ fn releases_do_not_wait(seed: u64) -> Result<String> {
         readers[0].was_read()?;
 
         setup.exporter.publish(publish)?;
-        readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
+        readers[0].execute(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         let begin = Instant::now();
         let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{fence}: {:?}", read.end);
         ensure!(took < PATIENCE / 2, "{fence}: releasing four frames took {took:?}");
-        readers[0].tell(Command::Resume)?;
+        readers[0].execute(Command::Resume)?;
     }
     Ok(String::new())
 }
@@ -239,7 +239,7 @@ fn pending_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
         let setup = Setup::new(kind, seed)?;
         for round in 0..4 {
-            setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            setup.exporter.execute(Command::Format { caps: format!("round {round}") })?;
             let publish =
                 Publish { frames: 2, size: SIZE << round, slow: Slow::Always(100_000), ..Publish::default() };
             setup.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
@@ -261,7 +261,7 @@ fn stops_under_writes(seed: u64) -> Result<String> {
         let setup = Setup::new(kind, seed)?;
         let publish = Publish { frames: 3, size: SIZE, slow: Slow::Always(100_000), ..Publish::default() };
         setup.exporter.publish(publish)?;
-        setup.exporter.tell(Command::Unbind).ok();
+        setup.exporter.execute(Command::Unbind).ok();
         let readers = Peer::some(1)?;
         let bind = Bind { path: setup.place.path(), memory: Some(kind), ..Default::default() };
         std::thread::sleep(Duration::from_millis(400));
@@ -283,10 +283,10 @@ fn false_acknowledgement(seed: u64) -> Result<String> {
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
         let setup = Setup::new(kind, seed)?;
         let rogue = Peer::new()?;
-        rogue.tell(Command::Rogue(setup.lossless(1, None)))?;
+        rogue.execute(Command::Rogue(setup.lossless(1, None)))?;
         rogue.begin(&Command::AcknowledgeAndKeep { ms: 5000 })?;
         setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
-        setup.exporter.tell(Command::Format { caps: "two".into() })?;
+        setup.exporter.execute(Command::Format { caps: "two".into() })?;
         // The exporter may already die here.
         let _ = setup.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
         rogue.end().with_context(|| format!("{kind}: rogue reader"))?;

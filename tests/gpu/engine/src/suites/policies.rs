@@ -83,7 +83,7 @@ fn waits(seed: u64) -> Result<String> {
         let publish =
             Publish { frames: (15 * count()).min(3000), size: SIZE, drain: true, ..Publish::default() };
         let published = setup.exporter.publish(publish)?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, published.frames)?;
         // A wait of this length that is caused by the reader produces a notice.
         let notices = setup.exporter.texts(Command::Notices)?;
@@ -110,7 +110,7 @@ fn late_joiners(seed: u64) -> Result<String> {
         std::thread::sleep(Duration::from_millis(50));
     }
     setup.exporter.published()?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     for reader in &readers {
         let read = reader.was_read()?;
         ensure!(read.end == End::Stream && read.lost == 0 && read.wrong == 0, "{read:?}");
@@ -152,7 +152,7 @@ fn restarts(seed: u64) -> Result<String> {
             }
         }
         setup.exporter.publish(publish)?;
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for reader in &readers {
             let read = reader.was_read()?;
             ensure!(read.frames == 60 && read.reconnects == 2, "{kind}: {read:?}");
@@ -172,12 +172,12 @@ fn ends_holding(seed: u64) -> Result<String> {
             readers[0].begin(&Command::Read(Read { frames: Some(3), hold: 3, ..to_the_end() }))?;
             setup.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
             readers[0].was_read()?;
-            readers[0].tell(Command::Disconnect)?;
+            readers[0].execute(Command::Disconnect)?;
             setup.await_readers(0)?;
             setup.exporter.publish(Publish { frames: 30, size: SIZE, ..Publish::default() })?;
             let wrong = readers[0].texts(Command::CheckHeld)?;
             ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
-            readers[0].tell(Command::ReleaseHeld { count: 3 })?;
+            readers[0].execute(Command::ReleaseHeld { count: 3 })?;
             setup.gets_all_slots_back(PATIENCE).with_context(|| format!("{kind} {fence}"))?;
         }
     }
@@ -202,7 +202,7 @@ fn same_process(seed: u64) -> Result<String> {
                 let fine = read.frames == 4 && read.lost == 0 && read.wrong == 0;
                 ensure!(fine, "{kind} {fence}, round {round}: {read:?}");
             }
-            setup.exporter.tell(Command::Disconnect)?;
+            setup.exporter.execute(Command::Disconnect)?;
         }
     }
     Ok(String::new())
@@ -305,7 +305,7 @@ fn in_turn(seed: u64) -> Result<String> {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(2000), ..to_the_end() }))?;
         }
         for round in 0..ROUNDS {
-            setup.exporter.tell(Command::HostMemory { yes: round % 2 == 1 })?;
+            setup.exporter.execute(Command::HostMemory { yes: round % 2 == 1 })?;
             let slow = Slow::Sometimes(600);
             setup.exporter.publish(Publish {
                 frames: 7,
@@ -317,12 +317,12 @@ fn in_turn(seed: u64) -> Result<String> {
             let memory = setup.exporter.stats()?.memory;
             ensure!(memory.starts_with("host") == (round % 2 == 1), "round {round}: {memory}");
         }
-        setup.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.execute(Command::EndOfStream)?;
         for (number, reader) in readers.iter().enumerate() {
             whole(&reader.was_read()?, 7 * ROUNDS).with_context(|| format!("{kind}, reader {number}"))?;
         }
         for reader in &readers {
-            reader.tell(Command::Disconnect)?;
+            reader.execute(Command::Disconnect)?;
         }
         setup.frees_retired()?;
     }
@@ -344,7 +344,7 @@ fn retired_bytes(seed: u64) -> Result<String> {
     })?;
     readers[0].begin(&Command::Read(Read { frames: Some(8), hold: 8, ..to_the_end() }))?;
     for round in 0..8 {
-        setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+        setup.exporter.execute(Command::Format { caps: format!("round {round}") })?;
         let size = SIZE << (round % 4);
         setup.exporter.publish(Publish { frames: 1, size, pace_us: 20_000, ..Publish::default() })?;
     }
@@ -354,8 +354,8 @@ fn retired_bytes(seed: u64) -> Result<String> {
     ensure!(cut_off, "{:?}", read.end);
     let wrong = readers[0].texts(Command::CheckHeld)?;
     ensure!(wrong.is_empty(), "{wrong:?}");
-    readers[0].tell(Command::ReleaseHeld { count: 8 })?;
-    readers[0].tell(Command::Disconnect)?;
+    readers[0].execute(Command::ReleaseHeld { count: 8 })?;
+    readers[0].execute(Command::Disconnect)?;
     setup.frees_retired()?;
     Ok(format!("after {} generations", read.frames))
 }
@@ -363,7 +363,7 @@ fn retired_bytes(seed: u64) -> Result<String> {
 /// An exhausted number of events is an early and clear error; timeline fences keep working.
 fn no_events_left(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
-    setup.exporter.tell(Command::TakeEvents { count: 4080 })?;
+    setup.exporter.execute(Command::TakeEvents { count: 4080 })?;
     let readers = Peer::some(3)?;
     readers[0]
         .connect(setup.lossless(0, Some(FenceKind::Event)))
@@ -379,7 +379,7 @@ fn no_events_left(seed: u64) -> Result<String> {
         reader.begin(&Command::Read(to_the_end()))?;
     }
     setup.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     for reader in two {
         whole(&reader.was_read()?, 20)?;
     }

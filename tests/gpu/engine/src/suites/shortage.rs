@@ -33,7 +33,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     setup.join(&readers[..1], |number| setup.lossless(number, Some(FENCES[number])))?;
     // These peers create their contexts while memory is available.
     for peer in [&hog, &joining, &other] {
-        peer.tell(Command::AwaitIdle { ms: 1000 })?;
+        peer.execute(Command::AwaitIdle { ms: 1000 })?;
     }
     let publish = |frames| Publish { frames, size: BIG, ..Publish::default() };
     let read = |slow| Read { slow, ..to_the_end() };
@@ -86,7 +86,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     other.bind(Bind { path: elsewhere.path(), memory: Some(kind), ..Bind::default() })?;
     other.publish(publish(1)).context("after memory was freed")?;
     setup.exporter.publish(publish(FRAMES[2]))?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, FRAMES[1] + FRAMES[2])?;
     whole(&joining.was_read()?, FRAMES[2])?;
     let latest = readers[1].was_read()?;

@@ -72,7 +72,7 @@ fn one(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<(Steady, Steady)
     }
     let publish = Publish { frames, size: 256 << 10, count_from, ..Publish::default() };
     let published = setup.exporter.publish(publish)?;
-    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.execute(Command::EndOfStream)?;
     let mut steady = Steady::default();
     for reader in &readers {
         let read = reader.was_read()?;
@@ -98,7 +98,7 @@ fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
             gpu_wait: Some(gpu_wait),
             ..setup.lossless(number, Some(FenceKind::Event))
         })?;
-        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
         setup.exporter.publish(Publish { frames: 1, size: 256 << 10, ..Publish::default() })?;
         let ahead = Read { what: Use::Touch, settle_ms: Some(0), patience_ms: 300, ..Read::default() };
         if gpu_wait {
@@ -115,7 +115,7 @@ fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
             "expected no frame, since the only one is unwritten, but got {:?}",
             none.end
         );
-        setup.exporter.tell(Command::Resume)?;
+        setup.exporter.execute(Command::Resume)?;
         Ok(none.steady.calls.get("cuEventQuery").copied().unwrap_or(0))
     };
     let (asleep, awake) = (looks(true)?, looks(false)?);

@@ -83,7 +83,7 @@ fn restarted(_: u64) -> Result<String> {
             ["export=in-place", "export=copy memory=vmm"][if stream.is_decoded { round % 2 } else { 1 }];
         late.suspend()?;
         exporter.play(&stream.to(&place.sink(sink)))?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         settle(&exporter, 10)?;
         late.resume()?;
         await_readers(&exporter, readers.len())?;
@@ -96,8 +96,8 @@ fn restarted(_: u64) -> Result<String> {
         if round < RESTARTS {
             exporter.kill()?;
         } else {
-            exporter.tell(Command::EndOfStream)?;
-            exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
+            exporter.execute(Command::EndOfStream)?;
+            exporter.execute(Command::AwaitEnd { ms: 20_000 })?;
         }
     }
     let (mut frames, mut latest) = (0, Duration::ZERO);
@@ -162,7 +162,7 @@ fn killed(_: u64) -> Result<String> {
         other.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
     }
     await_readers(&exporter, others.len())?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     for number in 0..KILLS {
         let mut victim = Peer::new()?;
         kill_at(&place, &exporter, &mut victim, number).with_context(|| format!("kill {number}"))?;
@@ -176,8 +176,8 @@ fn killed(_: u64) -> Result<String> {
             begin.elapsed()
         );
     }
-    exporter.tell(Command::EndOfStream)?;
-    exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
+    exporter.execute(Command::EndOfStream)?;
+    exporter.execute(Command::AwaitEnd { ms: 20_000 })?;
     let stats = exporter.stats(Command::Stop)?;
     for (number, other) in others.iter().enumerate() {
         let received = other.received()?;

@@ -117,8 +117,8 @@ fn play_to(readers: &[Peer], exporter: &Peer) -> Result<Vec<WasRead>> {
     for reader in readers {
         reader.begin(&Command::Read(Read::default()))?;
     }
-    exporter.tell(Command::Go)?;
-    let ended = exporter.tell(Command::AwaitEnd { ms: 60_000 });
+    exporter.execute(Command::Go)?;
+    let ended = exporter.execute(Command::AwaitEnd { ms: 60_000 });
     let reads: Result<Vec<_>> = readers.iter().map(Peer::was_read).collect();
     ended?;
     reads

@@ -215,12 +215,12 @@ fn asked_again(_: u64) -> Result<String> {
         reader.connect(place.lossless())?;
         reader.begin(&Command::Read(Read { slow_us: 2000, ..Read::default() }))?;
     }
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     for _ in 0..20 {
-        exporter.tell(Command::Renegotiate)?;
+        exporter.execute(Command::Renegotiate)?;
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    exporter.tell(Command::AwaitEnd { ms: 60_000 })?;
+    exporter.execute(Command::AwaitEnd { ms: 60_000 })?;
     for reader in &readers {
         whole(&reader.was_read()?, &sums)?;
     }
@@ -243,7 +243,7 @@ fn steady(_: u64) -> Result<String> {
         let reader = Peer::new()?;
         reader.connect(Connect { max_held: Some(2), ..place.lossless() })?;
         reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         reader.was_read()?;
         let before = exporter.stats(Command::Stats)?;
         reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;

@@ -167,7 +167,7 @@ fn renegotiates(_: u64) -> Result<String> {
         let readers = Peer::some(2)?;
         readers[0].connect(place.lossless())?;
         readers[1].connect(Connect { max_held: Some(6), ..place.lossless() })?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         for (number, reader) in readers.iter().enumerate() {
             let read = Read { frames: Some(sums.len() as u64), hold: 3 * number, ..Read::default() };
             reader.begin(&Command::Read(read))?;
@@ -176,10 +176,10 @@ fn renegotiates(_: u64) -> Result<String> {
             whole(&reader.was_read()?, &sums).with_context(|| own.to_owned())?;
         }
         for reader in &readers {
-            reader.tell(Command::ReleaseHeld)?;
-            reader.tell(Command::Disconnect)?;
+            reader.execute(Command::ReleaseHeld)?;
+            reader.execute(Command::Disconnect)?;
         }
-        exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
+        exporter.execute(Command::AwaitEnd { ms: 20_000 })?;
         let stats = exporter.stats(Command::Stop)?;
         let path = if own.is_empty() { "pool" } else { "copied" };
         ensure!(stats.path(path) == sums.len() as u64, "{stats:?}");
@@ -201,8 +201,8 @@ fn autoplugged(_: u64) -> Result<String> {
     let encode =
         format!("{pictures} ! x264enc tune=zerolatency ! matroskamux ! filesink name=sink location={clip}");
     maker.play(&encode)?;
-    maker.tell(Command::Go)?;
-    maker.tell(Command::AwaitEnd { ms: 30_000 })?;
+    maker.execute(Command::Go)?;
+    maker.execute(Command::AwaitEnd { ms: 30_000 })?;
     let raw = "video/x-raw,format=I420";
     let sums = expected(&format!("filesrc location={clip} ! decodebin ! {raw}"))?;
     ensure!(sums.len() as u64 == FRAMES, "the clip has {} frames", sums.len());
@@ -232,8 +232,8 @@ fn no_slot(_: u64) -> Result<String> {
     let reader = Peer::new()?;
     reader.connect(Connect { max_held: Some(3), ..place.lossless() })?;
     reader.begin(&Command::Read(Read { slow_us: 60_000, ..Read::default() }))?;
-    exporter.tell(Command::Go)?;
-    exporter.tell(Command::AwaitEnd { ms: 30_000 })?;
+    exporter.execute(Command::Go)?;
+    exporter.execute(Command::AwaitEnd { ms: 30_000 })?;
     whole(&reader.was_read()?, &sums)?;
     let stats = exporter.stats(Command::Stop)?;
     ensure!(stats.private > 0 && stats.reason("no-free-slot") == stats.private, "{stats:?}");
@@ -258,8 +258,8 @@ fn refused(_: u64) -> Result<String> {
     ] {
         let result = exporter
             .play(&pipeline)
-            .and_then(|()| exporter.tell(Command::Go))
-            .and_then(|()| exporter.tell(Command::AwaitEnd { ms: 10_000 }));
+            .and_then(|()| exporter.execute(Command::Go))
+            .and_then(|()| exporter.execute(Command::AwaitEnd { ms: 10_000 }));
         let Err(error) = result else { bail!("{pipeline} started without an error") };
         let error = format!("{error:#}");
         ensure!(error.contains(word), "{pipeline}: {error}");
@@ -276,7 +276,7 @@ fn no_memory(_: u64) -> Result<String> {
     let exporter = behind_decoder(&place, "memory=vmm export=copy")?;
     let reader = Peer::new()?;
     reader.connect(place.lossless())?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let frame = || Decode { surfaces: 4, width: SIZE.0, height: SIZE.1, ..decoder(1) };
     let attempts = |stats: &Stats| stats.calls.get("cuMemCreate").copied().unwrap_or(0);
     reader.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..Read::default() }))?;
@@ -296,12 +296,12 @@ fn no_memory(_: u64) -> Result<String> {
     std::thread::sleep(Duration::from_millis(50));
     let tried = attempts(&exporter.stats(Command::Stats)?) - before;
     ensure!(tried == 1, "{tried} attempts to allocate a slot for one frame");
-    exporter.tell(Command::Pause)?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Pause)?;
+    exporter.execute(Command::Go)?;
     std::thread::sleep(Duration::from_millis(50));
     let waiting = exporter.stats(Command::Stats)?;
     ensure!(waiting.published == 2, "{waiting:?}");
-    reader.tell(Command::ReleaseHeld)?;
+    reader.execute(Command::ReleaseHeld)?;
     settled(&exporter, 3)?;
     exporter.give_memory_back()?;
     reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;

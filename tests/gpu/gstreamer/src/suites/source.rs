@@ -79,14 +79,14 @@ fn kinds(_: u64) -> Result<String> {
                 begin(reader, format!("{source} ! {rest} appsink name=out"))?;
             }
             await_readers(&exporter, readers.len())?;
-            exporter.tell(Command::Go)?;
+            exporter.execute(Command::Go)?;
             for (number, reader) in readers.iter().enumerate() {
                 let received = reader.received()?;
                 whole(&received, &sums).with_context(|| format!("{memory}, {fence}, reader {number}"))?;
                 let on_gpu = if number == 0 { FRAMES } else { 0 };
                 ensure!(received.on_gpu == on_gpu, "reader {number}: {} in CUDA memory", received.on_gpu);
             }
-            exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+            exporter.execute(Command::AwaitEnd { ms: 10_000 })?;
             seen = exporter.stats(Command::Stop)?.fences;
         }
     }
@@ -109,7 +109,7 @@ fn host_frames(_: u64) -> Result<String> {
     begin(&readers[2], format!("{source} ! {CUDA} ! appsink name=out"))?;
     let refused = readers[2].received()?;
     ensure!(refused.frames.is_empty() && refused.error.contains("cudaupload"), "{refused:?}");
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     for (number, on_gpu) in [(0, FRAMES), (1, 0)] {
         let received = readers[number].received()?;
         whole(&received, &sums).with_context(|| format!("reader {number}"))?;
@@ -126,14 +126,14 @@ fn sizes(_: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     begin(&readers[0], format!("{} max-held=8 ! {CUDA} ! appsink name=out", place.source("")))?;
     begin(&readers[1], format!("{} ! cudadownload ! appsink name=out", place.source("")))?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     await_readers(&exporter, readers.len())?;
     let mut sums = Vec::new();
     for (round, (width, height)) in (0..20).zip([PICTURE, (640, 480), (192, 144)].into_iter().cycle()) {
         sums.extend(decoded((round + 1) * 4, (width, height))?.split_off(sums.len()));
         exporter.decode(Decode { width, height, anew: true, ..decoder(4) })?;
     }
-    exporter.tell(Command::EndOfStream)?;
+    exporter.execute(Command::EndOfStream)?;
     for (number, reader) in readers.iter().enumerate() {
         whole(&reader.received()?, &sums).with_context(|| format!("reader {number}"))?;
     }
@@ -160,9 +160,9 @@ fn sizes_in_slots(_: u64) -> Result<String> {
         let reader = Peer::new()?;
         begin(&reader, format!("{} max-held=8 ! {CUDA} ! appsink name=out", place.source("")))?;
         await_readers(&exporter, 1)?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         whole(&reader.received()?, &sums).context(memory)?;
-        exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+        exporter.execute(Command::AwaitEnd { ms: 10_000 })?;
     }
     Ok(String::new())
 }
@@ -181,7 +181,7 @@ fn read_apart(side: Side, memory: &str, fence: &str) -> Result<(Received, Vec<u6
     let pipeline = format!("{} max-held=6 ! {CUDA} ! appsink name=out", place.source(""));
     reader.begin(&Command::ReadApart(ReadApart { pipeline, frames: APART, slow_us: 5000, side }))?;
     await_readers(&exporter, 1)?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let received = reader.received()?;
     // Frames copied by the source are safe anyway and test nothing.
     ensure!(received.copied * 4 < APART, "{} of {APART} frames were copied", received.copied);
@@ -254,10 +254,10 @@ fn converted(_: u64) -> Result<String> {
                 ..Receive::default()
             }))?;
             await_readers(&exporter, 1)?;
-            exporter.tell(Command::Go)?;
+            exporter.execute(Command::Go)?;
             let received = reader.received()?;
             whole(&received, &sums).with_context(|| format!("{memory}, {between}"))?;
-            exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+            exporter.execute(Command::AwaitEnd { ms: 10_000 })?;
             seen.push(format!("{memory}: {} frames, {} copied", sums.len(), received.copied));
         }
     }
@@ -281,7 +281,7 @@ fn two_streams(_: u64) -> Result<String> {
         begin(&reader, format!("{first} ! cudadownload ! appsink name=out  {second} ! {rest}"))?;
         for exporter in exporters.iter().rev() {
             await_readers(exporter, 1)?;
-            exporter.tell(Command::Go)?;
+            exporter.execute(Command::Go)?;
         }
         let received = reader.received()?;
         whole(&received, &sums).context(memory)?;
@@ -332,9 +332,9 @@ fn next_exporter(_: u64) -> Result<String> {
         // Slow enough to be killed while it publishes.
         exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! identity sleep-time=2000 ! {sink}"))?;
         await_readers(&exporter, 1)?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         if sums.len() == 3 {
-            exporter.tell(Command::AwaitEnd { ms: 30_000 })?;
+            exporter.execute(Command::AwaitEnd { ms: 30_000 })?;
         } else {
             settle(&exporter, 20)?;
             exporter.kill()?;
@@ -388,7 +388,7 @@ fn steady(_: u64) -> Result<String> {
         let counted = Some((FRAMES, FRAMES + COUNTED));
         reader.begin(&Command::Receive(Receive { pipeline, hold: 0, counted }))?;
         await_readers(&exporter, 1)?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         let Received { calls, copied, .. } = {
             let received = reader.received()?;
             whole(&received, &sums)?;
@@ -424,7 +424,7 @@ fn another_gpu(_: u64) -> Result<String> {
         let reader = Peer::new()?;
         begin(&reader, format!("{} cuda-device-id=1 ! {CUDA} ! appsink name=out", place.source("")))?;
         await_readers(&exporter, 1)?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         let received = reader.received()?;
         whole(&received, &sums).context(memory)?;
         ensure!(received.on_gpu == FRAMES, "{memory}: {} in CUDA memory", received.on_gpu);

@@ -55,7 +55,7 @@ fn in_place(_: u64) -> Result<String> {
         readers[0].connect(place.lossless())?;
         readers[1].connect(Connect { max_held: Some(2), ..place.lossless() })?;
         readers[2].connect(Connect { host: true, ..place.lossless() })?;
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { frames: Some(FRAMES), slow_us: 300, ..Read::default() }))?;
         }
@@ -87,7 +87,7 @@ fn never_stalls(_: u64) -> Result<String> {
         let latest = Connect { path: place.path(), max_held: Some(8), ..Connect::default() };
         reader.connect(latest)?;
     }
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let sums = decoded(8 * FRAMES, PICTURE)?;
     let mut published = 0;
     for reader in &readers {
@@ -104,7 +104,7 @@ fn never_stalls(_: u64) -> Result<String> {
     ensure!(stats.reason("surfaces-held") > 0, "no surface was held, so the case tested nothing: {stats:?}");
     ensure!((2..=7).contains(&stats.surfaces_held), "{stats:?}");
     for reader in &readers {
-        reader.tell(Command::ReleaseHeld)?;
+        reader.execute(Command::ReleaseHeld)?;
     }
     // After the release of frames, surfaces are shared in place again, one by one.
     let before = stats.path("in-place");
@@ -136,7 +136,7 @@ fn paused(_: u64) -> Result<String> {
         for reader in &readers {
             reader.connect(place.lossless())?;
         }
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         let read = || Command::Read(Read { frames: Some(FRAMES), ..Read::default() });
         readers[1].begin(&read())?;
         exporter.decode(decoder(FRAMES))?;
@@ -160,7 +160,7 @@ fn paused(_: u64) -> Result<String> {
 fn slow_stream(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = behind_decoder(&place, "")?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let sums = decoded(40, PICTURE)?;
     for _ in 0..3 {
         exporter.decode(decoder(1))?;
@@ -177,7 +177,7 @@ fn slow_stream(_: u64) -> Result<String> {
         let read = reader.was_read()?;
         right(&read, &sums)?;
         ensure!(read.frames.len() == 1 && read.frames[0].0 == 3 && read.lost == 0, "{read:?}");
-        reader.tell(Command::Disconnect)?;
+        reader.execute(Command::Disconnect)?;
     }
     let before = stats.path("in-place");
     exporter.decode(decoder(30))?;
@@ -211,7 +211,7 @@ fn outlives(_: u64) -> Result<String> {
     for reader in &readers {
         reader.connect(place.lossless())?;
     }
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let mut sums = Vec::new();
     let mut sizes = [(320, 240), (320, 240), (192, 144)].into_iter().cycle();
     for round in 0..ROUNDS {
@@ -221,7 +221,7 @@ fn outlives(_: u64) -> Result<String> {
             reader.begin(&Command::Read(Read { frames: Some(8), ..Read::default() }))?;
         }
         if round > 0 {
-            exporter.tell(Command::AskForAllocation)?;
+            exporter.execute(Command::AskForAllocation)?;
         }
         exporter.decode(Decode { width, height, anew: true, ..decoder(8) })?;
         for reader in &readers {
@@ -239,7 +239,7 @@ fn outlives(_: u64) -> Result<String> {
         reader.was_read()?;
         reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
     }
-    exporter.tell(Command::AskForAllocation)?;
+    exporter.execute(Command::AskForAllocation)?;
     let left = exporter.number(Command::EndDecoder { ms: 4000 })?;
     ensure!(left == 0, "{left} decoders still have their surfaces");
     let stats = exporter.stats(Command::Stats)?;
@@ -257,14 +257,14 @@ fn stale(_: u64) -> Result<String> {
         for reader in &readers {
             reader.connect(place.lossless())?;
         }
-        exporter.tell(Command::Go)?;
+        exporter.execute(Command::Go)?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { frames: Some(FRAMES), ..Read::default() }))?;
         }
         for round in 0..8 {
             exporter.decode(Decode { stale: true, slow_us: 2000, ..decoder(FRAMES / 8) })?;
             if round < 7 {
-                exporter.tell(Command::AskForAllocation)?;
+                exporter.execute(Command::AskForAllocation)?;
             }
         }
         let sums = decoded(FRAMES, PICTURE)?;
@@ -292,7 +292,7 @@ fn cannot(_: u64) -> Result<String> {
     let exporter = behind_decoder(&place, access)?;
     let readers = Peer::some(2)?;
     readers[0].connect(place.lossless())?;
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     readers[0].begin(&Command::Read(Read { frames: Some(2 * FRAMES), ..Read::default() }))?;
     exporter.decode(decoder(FRAMES))?;
     let first = settled(&exporter, FRAMES)?;
@@ -320,7 +320,7 @@ fn killed(_: u64) -> Result<String> {
     for reader in &readers {
         reader.connect(place.lossless())?;
     }
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     readers[0].begin(&Command::Read(Read { frames: Some(2 * FRAMES), ..Read::default() }))?;
     readers[1].begin(&Command::Read(Read { frames: Some(3), hold: 3, ..Read::default() }))?;
     exporter.decode(decoder(4))?;
@@ -345,7 +345,7 @@ fn steady(_: u64) -> Result<String> {
         reader.connect(place.lossless())?;
         reader.begin(&Command::Read(Read::default()))?;
     }
-    exporter.tell(Command::Go)?;
+    exporter.execute(Command::Go)?;
     let mut published = 0;
     let mut step = |frames: u64| -> Result<Stats> {
         // One frame at a time, so that none is copied for lack of surfaces.

@@ -11,8 +11,8 @@ fn read_with_work_left(
 ) -> (Exporter, Reader, gst_cuda::Context, Stream) {
     let mut exporter = Exporter::start("vmm", "timeline");
     let reader = Reader::cuda(&exporter).buffers().play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 1 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 1 0");
     drop(reader.next());
     let context = reader.source.imp().context().unwrap();
     let engine = crate::ffi::cuda::engine_context(&context).unwrap();
@@ -99,8 +99,8 @@ fn proposed_stream_is_adopted() {
         gst::PadProbeReturn::Handled
     });
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 1 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 1 0");
     let buffer = reader.next();
     assert_eq!(memory(&buffer).stream(), proposed.lock().unwrap().clone());
     check_on_cpu(&buffer);
@@ -116,20 +116,20 @@ fn legacy_memory_opens_in_one_context_per_process() {
     let mut exporters = [Exporter::start("legacy", "auto"), Exporter::start("legacy", "auto")];
     let first = Reader::cuda(&exporters[0]).buffers();
     let first = first.play();
-    exporters[0].tell("readers 1");
-    exporters[0].tell("publish 1 0");
+    exporters[0].execute("readers 1");
+    exporters[0].execute("publish 1 0");
     let held = first.next();
     check_on_cpu(&held);
 
     let other = Reader::cuda(&exporters[1]).buffers().play();
-    exporters[1].tell("readers 1");
-    exporters[1].tell("publish 1 0");
+    exporters[1].execute("readers 1");
+    exporters[1].execute("publish 1 0");
     let buffer = other.next();
     check_on_cpu(&buffer);
     assert_ne!(memory(&buffer).context(), memory(&held).context());
 
     let second = Reader::cuda(&exporters[0]).play();
-    exporters[0].tell("readers 2");
+    exporters[0].execute("readers 2");
     exporters[0].begin("publish 1 0");
     let error = second.error();
     assert!(error.message().contains("another CUDA context of this process"), "{error}");
@@ -137,14 +137,14 @@ fn legacy_memory_opens_in_one_context_per_process() {
     exporters[0].answer();
     drop(second);
     // Otherwise it could be counted as the next reader.
-    exporters[0].tell("readers 1");
+    exporters[0].execute("readers 1");
 
     // Reading in the context of the first reader works.
     let third = Reader::cuda(&exporters[0]).buffers();
     third.source.set_context(&context_of(&first));
     let third = third.play();
-    exporters[0].tell("readers 2");
-    exporters[0].tell("publish 1 0");
+    exporters[0].execute("readers 2");
+    exporters[0].execute("publish 1 0");
     let buffer = third.next();
     check_on_cpu(&buffer);
     assert_eq!(memory(&buffer).context(), memory(&held).context());
@@ -171,8 +171,8 @@ fn neighbor_elements_share_the_context() {
     gst::Element::link_many([&filter, &download, &reader.sink]).unwrap();
     let reader = reader.buffers();
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 3 1000");
+    exporter.execute("readers 1");
+    exporter.execute("publish 3 1000");
     for _ in 0..3 {
         check_on_cpu(&reader.next());
     }

@@ -18,8 +18,8 @@ fn cuda_device_id_selects_the_gpu() {
     // In place, over peer access.
     let reader = Reader::cuda(&exporter).set("cuda-device-id", "1").buffers();
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 3 1000");
+    exporter.execute("readers 1");
+    exporter.execute("publish 3 1000");
     for _ in 0..3 {
         let buffer = reader.next();
         assert_eq!(memory(&buffer).context().device(), 1);
@@ -35,25 +35,25 @@ fn second_context_of_process_gets_copied_surfaces() {
         return;
     }
     let mut exporter = Exporter::start("vmm", "auto");
-    exporter.tell("surfaces 6");
+    exporter.execute("surfaces 6");
     let first = Reader::cuda(&exporter).buffers().play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 3 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 3 0");
     let held = first.next();
     check_on_cpu(&held);
     let second = Reader::cuda(&exporter).buffers().play();
-    exporter.tell("readers 2");
+    exporter.execute("readers 2");
     for _ in 0..2 {
         drop(first.next());
     }
     for count in [3, 3] {
-        exporter.tell(&format!("publish {count} 0"));
+        exporter.execute(&format!("publish {count} 0"));
         for reader in [&first, &second] {
             (0..count).for_each(|_| check_on_cpu(&reader.next()));
         }
     }
     assert_ne!(first.source.imp().context(), second.source.imp().context());
-    exporter.tell("eos");
+    exporter.execute("eos");
     [&first, &second].into_iter().for_each(Reader::finish);
     assert_eq!([first.stat("lost"), second.stat("lost")], [0, 0]);
     check_on_cpu(&held);
@@ -67,13 +67,13 @@ fn failed_surface_import_switches_to_copies() {
         return;
     }
     let mut exporter = Exporter::start("vmm", "auto");
-    exporter.tell("surfaces 6");
+    exporter.execute("surfaces 6");
     let reader = Reader::cuda(&exporter).buffers().play();
-    exporter.tell("readers 1");
+    exporter.execute("readers 1");
     // Frames are lost, and counted, until the exporter receives the report.
     let mut lost = 0;
     let buffer = loop {
-        exporter.tell("publish 1 0");
+        exporter.execute("publish 1 0");
         if let Some(buffer) = reader.next_within(Duration::from_millis(200)) {
             break buffer;
         }
@@ -81,9 +81,9 @@ fn failed_surface_import_switches_to_copies() {
         assert!(lost < 50, "no frame arrived");
     };
     check_on_cpu(&buffer);
-    exporter.tell("publish 10 0");
+    exporter.execute("publish 10 0");
     (0..10).for_each(|_| check_on_cpu(&reader.next()));
-    exporter.tell("eos");
+    exporter.execute("eos");
     reader.finish();
     assert_eq!(reader.stat("lost"), lost);
     assert!(lost > 0, "no frame was shared in place");
@@ -124,9 +124,9 @@ fn reader_of_both_on_another_gpu_gets_host_frames() {
     let mut exporter = Exporter::seeing("1", "vmm", "auto");
     let (reader, seen) = read_either(&exporter);
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 20 0");
-    exporter.tell("eos");
+    exporter.execute("readers 1");
+    exporter.execute("publish 20 0");
+    exporter.execute("eos");
     reader.finish();
     assert_eq!((seen.lock().unwrap().as_slice(), reader.stat("lost")), (&[(false, false); 20][..], 0));
     // If downstream accepts CUDA memory only, it remains an error.
@@ -147,9 +147,9 @@ fn reader_without_device_id_uses_exporter_gpu() {
     for caps in ["video/x-raw(memory:CUDAMemory)", "video/x-raw(memory:CUDAMemory); video/x-raw"] {
         let mut exporter = Exporter::seeing("1", "vmm", "auto");
         let reader = Reader::new(&exporter, caps).play();
-        exporter.tell("readers 1");
-        exporter.tell("publish 20 0");
-        exporter.tell("eos");
+        exporter.execute("readers 1");
+        exporter.execute("publish 20 0");
+        exporter.execute("eos");
         reader.finish();
         assert_eq!(reader.stat("lost"), 0, "{caps}");
         let context = reader.source.imp().context().expect("the source has a context");
@@ -165,18 +165,18 @@ fn reader_of_both_whose_imports_fail_gets_host_frames() {
     let mut exporter = Exporter::seeing("0", "vmm", "auto");
     let (reader, seen) = read_either(&exporter);
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 1 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 1 0");
     let mut published = 1;
     let until = Instant::now() + PATIENCE;
     while seen.lock().unwrap().is_empty() {
         assert!(Instant::now() < until, "no frame arrived");
-        exporter.tell("publish 1 0");
+        exporter.execute("publish 1 0");
         published += 1;
         std::thread::sleep(Duration::from_millis(50));
     }
-    exporter.tell("publish 10 0");
-    exporter.tell("eos");
+    exporter.execute("publish 10 0");
+    exporter.execute("eos");
     reader.finish();
     // The first frame is lost unless the exporter reads the report of the failed import before it.
     let seen = seen.lock().unwrap();
@@ -186,7 +186,7 @@ fn reader_of_both_whose_imports_fail_gets_host_frames() {
     let error = {
         let mut exporter = Exporter::seeing("0", "vmm", "auto");
         let reader = Reader::cuda(&exporter).play();
-        exporter.tell("readers 1");
+        exporter.execute("readers 1");
         exporter.begin("publish 1 0");
         reader.error()
     };

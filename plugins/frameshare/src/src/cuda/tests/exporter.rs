@@ -100,7 +100,7 @@ impl Exporter {
     }
 
     /// Sends a command and waits until it is done.
-    pub fn tell(&mut self, command: &str) -> String {
+    pub fn execute(&mut self, command: &str) -> String {
         self.begin(command);
         self.answer()
     }

@@ -41,8 +41,8 @@ fn any_caps_get_system_memory() {
     let mut exporter = Exporter::start("vmm", "auto");
     let reader = Reader::new(&exporter, "ANY").buffers();
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 3 1000");
+    exporter.execute("readers 1");
+    exporter.execute("publish 3 1000");
     for _ in 0..3 {
         let buffer = reader.next();
         assert!(gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_none());
@@ -73,7 +73,7 @@ fn host_frames_for_cuda_reader_are_an_error_with_remedy() {
         assert!(error.message().contains("system memory"), "{error}");
         return skip("not-taken", &missing.to_string());
     }
-    exporter.tell("readers 1");
+    exporter.execute("readers 1");
     exporter.begin("publish 1 0");
     let error = reader.error();
     assert!(error.matches(gst::CoreError::Negotiation), "{error}");
@@ -88,18 +88,18 @@ fn caps_follow_memory_when_it_changes_mid_stream() {
     for (fence, first) in [("timeline", false), ("timeline", true), ("event", false)] {
         let mut exporter = Exporter::start("vmm", fence);
         if first {
-            exporter.tell("host yes");
+            exporter.execute("host yes");
         }
         let (reader, seen) = read_either(&exporter);
         let reader = reader.play();
-        exporter.tell("readers 1");
+        exporter.execute("readers 1");
         for host in ["yes", "no", "yes", "no"] {
             if !first || host == "no" {
-                exporter.tell(&format!("host {host}"));
+                exporter.execute(&format!("host {host}"));
             }
-            exporter.tell("publish 5 0");
+            exporter.execute("publish 5 0");
         }
-        exporter.tell("eos");
+        exporter.execute("eos");
         reader.finish();
         let seen = seen.lock().unwrap();
         assert_eq!(seen.len(), 20, "{fence}");
@@ -114,9 +114,9 @@ fn host_switch_for_cuda_reader_recommends_upload() {
         return;
     }
     let mut exporter = Exporter::start("vmm", "auto");
-    exporter.tell("host yes");
+    exporter.execute("host yes");
     let reader = Reader::cuda(&exporter).play();
-    exporter.tell("readers 1");
+    exporter.execute("readers 1");
     exporter.begin("publish 1 0");
     let error = reader.error();
     assert!(error.matches(gst::CoreError::Negotiation), "{error}");
@@ -133,9 +133,9 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         let mut exporter = Exporter::start("vmm", fence);
         let (reader, seen) = read_either(&exporter);
         let reader = reader.play();
-        exporter.tell("readers 1");
-        exporter.tell("publish 1 0");
-        exporter.tell("host yes");
+        exporter.execute("readers 1");
+        exporter.execute("publish 1 0");
+        exporter.execute("host yes");
         let until = Instant::now() + PATIENCE;
         while seen.lock().unwrap().is_empty() {
             assert!(Instant::now() < until, "no frame arrived");
@@ -148,9 +148,9 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         let (done, busy) = std::sync::mpsc::channel::<()>();
         stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
         // Far more frames than the reader may hold.
-        exporter.tell("publish 40 0");
+        exporter.execute("publish 40 0");
         drop(done);
-        exporter.tell("eos");
+        exporter.execute("eos");
         reader.finish();
         assert_eq!(reader.stat("lost"), 0);
         assert_eq!(seen.lock().unwrap().len(), 41);
@@ -168,15 +168,15 @@ fn readers_follow_exporter_to_gpu_memory() {
         let (either, seen) = read_either(&exporter);
         let either = either.play();
         let system = Reader::new(&exporter, "video/x-raw").buffers().play();
-        exporter.tell("readers 2");
-        exporter.tell("publish 5 0");
+        exporter.execute("readers 2");
+        exporter.execute("publish 5 0");
         (0..5).for_each(|_| check_on_cpu(&with_video_meta(&system.next())));
-        exporter.tell("gpu");
+        exporter.execute("gpu");
         // Readers that join later get their frames there, too, and wait for the GPU.
         let cuda = Reader::cuda(&exporter).buffers().play();
-        exporter.tell("readers 3");
-        exporter.tell(&format!("publish 20 {LATE_US}"));
-        exporter.tell("eos");
+        exporter.execute("readers 3");
+        exporter.execute(&format!("publish 20 {LATE_US}"));
+        exporter.execute("eos");
         for _ in 0..20 {
             check_on_cpu(&with_video_meta(&system.next()));
             check_on_cpu(&cuda.next());

@@ -26,12 +26,12 @@ fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
     });
     reader.source.imp().releases_in_order.store(in_order, Relaxed);
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 40 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 40 0");
     if in_order {
         return look_at_forty(&gpu);
     }
-    exporter.tell("eos");
+    exporter.execute("eos");
     reader.finish();
     let gpu = gpu.lock().unwrap().take();
     gpu.unwrap().look()
@@ -80,8 +80,8 @@ fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
         }
     });
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 40 0");
+    exporter.execute("readers 1");
+    exporter.execute("publish 40 0");
     let looked = look_at_forty(&gpu);
     // A copy is the pipeline's own memory; no stream can be named for it.
     assert_eq!(*copied.lock().unwrap(), if named { reader.stat("copied-for-credit") } else { 0 });
@@ -111,8 +111,8 @@ fn downstream_keeping_every_buffer_gets_gpu_copies() {
         let mut exporter = Exporter::start("vmm", "timeline");
         let reader = Reader::cuda(&exporter).set("max-held", "4").buffers();
         let reader = reader.play();
-        exporter.tell("readers 1");
-        exporter.tell(&format!("publish 20 {late_us}"));
+        exporter.execute("readers 1");
+        exporter.execute(&format!("publish 20 {late_us}"));
         let kept: Vec<_> = (0..20).map(|_| reader.next()).collect();
         assert_eq!(reader.stat("copied-for-credit"), 17, "three buffers stay in place");
         let mut gpu = Gpu::of(&kept[0]);
@@ -130,16 +130,16 @@ fn copies_stay_intact_until_pending_reads_complete() {
         return;
     }
     let mut exporter = Exporter::start("vmm", "timeline");
-    exporter.tell("format-system I420 320 240");
+    exporter.execute("format-system I420 320 240");
     let gpu = Arc::new(Mutex::new(None::<Gpu>));
     let note = gpu.clone();
     let reader = Reader::cuda(&exporter).each(move |buffer| {
         note.lock().unwrap().get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, LATE_US);
     });
     let reader = reader.play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 40 0");
-    exporter.tell("eos");
+    exporter.execute("readers 1");
+    exporter.execute("publish 40 0");
+    exporter.execute("eos");
     reader.finish();
     assert_eq!(reader.stat("copied-for-layout") + reader.stat("copied-for-credit"), 40);
     let gpu = gpu.lock().unwrap().take();
@@ -155,11 +155,11 @@ fn size_change_keeps_held_frames_intact() {
         let mut exporter = Exporter::start(kind, "auto");
         let reader = Reader::cuda(&exporter).set("max-held", "16").buffers();
         let reader = reader.play();
-        exporter.tell("readers 1");
+        exporter.execute("readers 1");
         let mut held = Vec::new();
         for size in ["320 240", "640 480", "64 48", "1280 720"] {
-            exporter.tell(&format!("format NV12 {size}"));
-            exporter.tell("publish 4 1000");
+            exporter.execute(&format!("format NV12 {size}"));
+            exporter.execute("publish 4 1000");
             let mut of_size: Vec<_> = (0..4).map(|_| reader.next()).collect();
             held.extend(of_size.drain(..2));
             of_size.iter().for_each(check_on_cpu);

@@ -125,7 +125,7 @@ impl Stream<'_> {
         self.rounds += 1;
         let size = SIZES[self.rounds as usize % SIZES.len()];
         self.watched.begins(format!("round {} with frames of {size} bytes", self.rounds));
-        self.exporter.tell(Command::Format { caps: format!("round {}", self.rounds) })?;
+        self.exporter.execute(Command::Format { caps: format!("round {}", self.rounds) })?;
         let slow = Slow::Sometimes(4000);
         let publish = Publish { frames: RENEW, size, pace_us: PACE_US, slow, ..Publish::default() };
         let kill_at = (self.is_killed && self.rounds.is_multiple_of(4))
@@ -216,10 +216,10 @@ impl Stream<'_> {
         }
         // Dropping a peer ends its process.
         self.temporary = [None, None];
-        self.exporter.tell(Command::AwaitReaders { count: 1, ms: 20_000 })?;
+        self.exporter.execute(Command::AwaitReaders { count: 1, ms: 20_000 })?;
         self.rounds += 1;
         self.watched.begins("the last frames and the permanent reader's reading of them");
-        self.exporter.tell(Command::Format { caps: format!("rest {}", self.rounds) })?;
+        self.exporter.execute(Command::Format { caps: format!("rest {}", self.rounds) })?;
         for _ in 0..3 {
             self.exporter.publish(Publish {
                 frames: 1,
@@ -229,7 +229,7 @@ impl Stream<'_> {
             })?;
             self.has_published(1);
         }
-        self.exporter.tell(Command::EndOfStream)?;
+        self.exporter.execute(Command::EndOfStream)?;
         let read = self.permanent.was_read().context("permanent reader")?;
         ensure!(read.wrong == 0, "the permanent reader got a wrong frame: {:?}", read.first_wrong);
         ensure!(
