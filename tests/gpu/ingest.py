@@ -7,7 +7,7 @@
     ingest.py soak        8 cameras for SOAK seconds (default 540), a random process killed every 10 s
 
 Prints a JSON line for each case. INGEST="4 8" sets the numbers of cameras of `capacity`, ONCE and EACH those that are
-decoded once and by each reader, MPS=0 leaves out readers under MPS, and GROUP sets the cameras in one process.
+decoded once and by each reader, INGEST_MPS=0 leaves out readers under MPS, and GROUP sets the cameras in one process.
 """
 
 import collections
@@ -371,7 +371,7 @@ def capacity():
         if same and same not in once:
             once[same] = measure(site, same, False, False)
         passed = compare(once, each)
-        if os.environ.get("MPS") != "0" and multi_process_service():
+        if os.environ.get("INGEST_MPS") != "0" and multi_process_service():
             # Only the largest number and the next one: the effect of MPS is the question.
             rise(site, [number for number in for_once if number >= most_kept(once)][:2], False, True)
             rise(site, [number for number in for_each if number >= most_kept(each)][:2], True, True)
