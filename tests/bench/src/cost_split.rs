@@ -327,7 +327,7 @@ mod tests {
             let line = text.lines().find(|line| line.contains(name)).expect("the part is in the table");
             line.split(" | ").skip(1).map(|cell| cell.trim_end_matches(" |").parse().unwrap()).collect()
         };
-        let names = ["kernel", "base classes", "engine |", "frameshare's elements"];
+        let names = ["kernel", "base classes", "frameshare's engine", "frameshare's elements"];
         let parts: Vec<Vec<i32>> = names.map(part).into();
         assert_eq!(parts, [[10, 20], [3, 6], [5, 10], [7, 14]]);
         assert_eq!(part("| all"), [25, 50]);

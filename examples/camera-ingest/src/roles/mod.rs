@@ -14,6 +14,8 @@ pub mod motion;
 pub mod pipeline;
 pub mod record;
 mod status;
+#[cfg(test)]
+mod testing;
 
 use crate::{
     config::{Camera, Config, Passwords},

@@ -3,7 +3,10 @@
 //! Decoders that hold a context, as decoders of a GPU do, and that fail.
 
 use super::{
-    super::pipeline::{Pipeline, make},
+    super::{
+        pipeline::{Pipeline, make},
+        testing,
+    },
     decoder::plug,
     keep_open,
 };
@@ -122,8 +125,7 @@ impl ElementImpl for TestDecoder {
 fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        gst::init().expect("GStreamer");
-        gstframeshare::plugin_register_static().expect("the plugin");
+        testing::init();
         gst::Element::register(None, "ingesttestdecoder", gst::Rank::PRIMARY, Decoder::static_type())
             .expect("registered");
     });

@@ -7,7 +7,7 @@ use crate::{
     config::{Access, Camera, Config, Decode, Groups, Model, Policies, Recording, Source, Wall},
     report::Reporter,
     results::{Keyed, Publisher, Value, time_of},
-    roles::Context,
+    roles::{Context, testing},
 };
 use frameshare::{Interrupt, Policy, reader};
 use gst::prelude::*;
@@ -30,8 +30,7 @@ struct Site {
 impl Site {
     /// A site with one camera, whose name is a path: its streams are sockets in the folder.
     fn new(segment: Duration) -> Self {
-        gst::init().unwrap();
-        gstframeshare::plugin_register_static().unwrap();
+        testing::init();
         let folder = tempfile::tempdir().unwrap();
         let camera = Camera {
             name: folder.path().join("cam0").to_str().unwrap().to_owned(),
