@@ -102,7 +102,7 @@ run_tests() { # FOLDER...
   local skip
   skip=$(grep -LEi 'gst|pipeline|frameshare(sink|src)' "$repo"/tests/tests/faults/*.rs | sed 's#.*/\(.*\)\.rs$#faults:\1::#')
   skip+=" hostile:exporters::reader_survives hostile:readers::hostile_readers hostile:readers::blocking"
-  NOT="charts corpus docs layers models" SKIP=$skip "$repo/tests/binaries.sh" "$@" -- "$repo/tests/rootfs.sh" run
+  NOT="charts compatibility corpus docs layers models release" SKIP=$skip "$repo/tests/binaries.sh" "$@" -- "$repo/tests/rootfs.sh" run
 }
 
 command=${1:-}
