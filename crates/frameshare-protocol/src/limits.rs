@@ -36,8 +36,8 @@ pub const MAX_PAYLOAD: u64 = 64 * 1024 * 1024;
 /// Maximum number of kept units in one memory file.
 pub const MAX_KEPT_UNITS: u32 = 16 * 1024;
 /// Maximum number of file descriptors per message; a [`Welcome`](crate::message::Welcome) has up to
-/// five.
-pub const MAX_FDS: usize = 5;
+/// six.
+pub const MAX_FDS: usize = 6;
 /// Size in bytes of a metadata area. Longer metadata is in a large area or, if the publication has
 /// none or exceeds it, in a message with the frame's sequence number.
 pub const METADATA_AREA: usize = 4096;

@@ -7,7 +7,7 @@ use crate::{
     Ages, CopyCount, Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
     limits::{
-        MAX_COPY_REASONS, MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS,
+        MAX_COPY_REASONS, MAX_CREDIT, MAX_FDS, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS,
         MAX_LARGE_AREAS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
     },
 };
@@ -392,4 +392,29 @@ fn inline_payload_is_encoded_as_its_bytes() {
         "60000 as a varint, and the bytes"
     );
     assert_eq!(ToReader::decode(&packet), Ok(message));
+}
+
+/// Four pages and sockets, the timeline page, and the wake-up page.
+#[test]
+fn welcome_has_descriptors_of_its_pages() {
+    let count = |fence, wake_word| {
+        let welcome = Welcome {
+            nonce: [7; 16],
+            session: 1,
+            policy: Policy::Latest,
+            credit: 4,
+            fence,
+            events: Vec::new(),
+            gpu: None,
+            areas: 1,
+            next: Sequence(1),
+            live: Sequence(1),
+            upstream: UpstreamKinds::default(),
+            wake_word,
+        };
+        ToReader::Welcome(welcome).fds()
+    };
+    assert_eq!((count(FenceKind::None, None), count(FenceKind::None, Some(0))), (4..=4, 5..=5));
+    assert_eq!((count(FenceKind::Timeline, None), count(FenceKind::Timeline, Some(0))), (5..=5, 6..=6));
+    assert_eq!(*count(FenceKind::Timeline, Some(0)).end(), MAX_FDS);
 }

@@ -161,8 +161,11 @@ impl ToReader {
     /// Returns the number of file descriptors sent with the message.
     pub fn fds(&self) -> std::ops::RangeInclusive<usize> {
         match self {
-            Self::Welcome(welcome) if welcome.fence == FenceKind::Timeline => 5..=5,
-            Self::Welcome(_) => 4..=4,
+            Self::Welcome(welcome) => {
+                let timeline = usize::from(welcome.fence == FenceKind::Timeline);
+                let count = 4 + timeline + usize::from(welcome.wake_word.is_some());
+                count..=count
+            }
             Self::Gpu { fence: FenceKind::Timeline, .. } => 1..=1,
             Self::Generation { .. } | Self::Slot { .. } => 0..=1,
             Self::Event { payload: Payload::Sealed(_), .. }
