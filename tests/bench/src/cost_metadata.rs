@@ -5,29 +5,21 @@
 //! No wake-up and no other thread takes part, so that the rows differ only in the metadata: those
 //! without any are the control.
 
-use crate::slow::spread;
+use crate::{
+    alone::{Alone, FRAMES, SIZE, WARM_UP, in_folder, median, micros},
+    slow::spread,
+};
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Interrupt,
-    exporter::{Config, Exporter, Frame, Purpose},
+    exporter::{Frame, Purpose},
     fence::Written,
-    reader::{self, Item, Reader},
+    reader::{Item, Reader},
 };
-use std::{
-    env,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
-/// Bytes of a frame.
-const SIZE: u64 = 4096;
 /// Bytes of metadata: none, an area of 4 KiB, and what exceeds it.
 const METADATA: [usize; 3] = [0, 4096, 60_000];
 const READERS: [usize; 2] = [1, 8];
-/// Frames of a round, after some to warm up.
-const FRAMES: usize = 300;
-const WARM_UP: usize = 50;
 
 /// Medians of one round, in µs a frame.
 struct Cost {
@@ -38,11 +30,7 @@ struct Cost {
 
 /// Measures, and prints a table.
 pub fn all(rounds: usize) -> Result<()> {
-    let folder = env::temp_dir().join(format!("frameshare-metadata-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let done = table(&folder, rounds);
-    std::fs::remove_dir_all(&folder)?;
-    done
+    in_folder("metadata", |folder| table(folder, rounds))
 }
 
 fn table(folder: &Path, rounds: usize) -> Result<()> {
@@ -65,14 +53,7 @@ fn table(folder: &Path, rounds: usize) -> Result<()> {
 
 /// Publishes and reads the frames of one round.
 fn round(folder: &Path, readers: usize, metadata: usize) -> Result<Cost> {
-    let endpoint = Endpoint::at(folder.join("s.sock"))?;
-    let exporter = Exporter::bind(&endpoint, Config::default(), |_| ())?;
-    let interrupt = Interrupt::new()?;
-    let connect = |_| Ok(Reader::connect(&endpoint, reader::Config::default(), &interrupt)?);
-    let mut readers = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
-    while exporter.reader_count() < readers.len() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let Alone { exporter, mut readers, interrupt } = Alone::new(folder, readers)?;
     let metadata: Vec<u8> = (0..metadata).map(|at| at as u8).collect();
     let (mut published, mut read) = (Vec::new(), Vec::new());
     for frame in 0..WARM_UP + FRAMES {
@@ -88,7 +69,7 @@ fn round(folder: &Path, readers: usize, metadata: usize) -> Result<Cost> {
             read.push(micros(times.2.elapsed()) / readers.len() as f64);
         }
     }
-    Ok(Cost { publish: median(published), read: median(read) })
+    Ok(Cost { publish: median(&published), read: median(&read) })
 }
 
 /// Takes and releases the frame that was just published.
@@ -100,13 +81,4 @@ fn take(reader: &mut Reader, metadata: &[u8]) -> Result<()> {
             _ => {}
         }
     }
-}
-
-pub fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e3
-}
-
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or_default()
 }

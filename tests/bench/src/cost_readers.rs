@@ -7,29 +7,18 @@
 //! each reader. Under callgrind they are instructions, which no load of the machine changes.
 
 use crate::{
-    cost_metadata::{median, micros},
+    alone::{Alone, FRAMES, SIZE, WARM_UP, in_folder, median, micros},
     slow::spread,
 };
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Interrupt,
-    exporter::{Config, Exporter, Frame, Purpose},
+    exporter::{Frame, Purpose},
     fence::Written,
-    reader::{self, Item, Reader},
+    reader::{Item, Reader},
 };
-use std::{
-    env,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
-/// Bytes of a frame.
-const SIZE: u64 = 4096;
 const READERS: [usize; 4] = [0, 1, 8, 64];
-/// Frames of a round, after some to warm up.
-const FRAMES: usize = 300;
-const WARM_UP: usize = 50;
 
 /// Medians of one round, in µs a frame.
 struct Cost {
@@ -39,11 +28,7 @@ struct Cost {
 
 /// Measures with all numbers of readers, or with one, and prints a table.
 pub fn all(rounds: usize, readers: Option<usize>) -> Result<()> {
-    let folder = env::temp_dir().join(format!("frameshare-readers-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let done = table(&folder, rounds, readers);
-    std::fs::remove_dir_all(&folder)?;
-    done
+    in_folder("readers", |folder| table(folder, rounds, readers))
 }
 
 fn table(folder: &Path, rounds: usize, readers: Option<usize>) -> Result<()> {
@@ -66,14 +51,7 @@ fn table(folder: &Path, rounds: usize, readers: Option<usize>) -> Result<()> {
 
 /// Publishes and reads the frames of one round.
 fn round(folder: &Path, readers: usize) -> Result<Cost> {
-    let endpoint = Endpoint::at(folder.join("s.sock"))?;
-    let exporter = Exporter::bind(&endpoint, Config::default(), |_| ())?;
-    let interrupt = Interrupt::new()?;
-    let connect = |_| Ok(Reader::connect(&endpoint, reader::Config::default(), &interrupt)?);
-    let mut readers = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
-    while exporter.reader_count() < readers.len() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let Alone { exporter, mut readers, interrupt } = Alone::new(folder, readers)?;
     let (mut acquired, mut published) = (Vec::new(), Vec::new());
     for frame in 0..WARM_UP + FRAMES {
         let begin = Instant::now();
@@ -87,7 +65,7 @@ fn round(folder: &Path, readers: usize) -> Result<Cost> {
             published.push(micros(end - between));
         }
     }
-    Ok(Cost { acquire: median(acquired), publish: median(published) })
+    Ok(Cost { acquire: median(&acquired), publish: median(&published) })
 }
 
 /// Takes and releases the frame that was just published.

@@ -8,8 +8,10 @@
 //! time of all their threads. Differences of the ways are the parts.
 
 use crate::{
+    alone::median,
     case::Size,
     pace::{Exported, Pace},
+    read,
     slow::spread,
     source::Source,
     stamp::{self, Stamp},
@@ -33,7 +35,7 @@ use std::{
     },
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
-    sync::{Arc, Mutex, atomic::AtomicBool, mpsc},
+    sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::Duration,
 };
@@ -103,10 +105,6 @@ fn report(costs: &Costs) -> String {
         text += &format!("| {name} | {exporter:.0} | {reader:.0} |\n");
     }
     text
-}
-
-fn median(figures: &[f64]) -> f64 {
-    crate::cost_metadata::median(figures.to_vec())
 }
 
 /// A process of one role.
@@ -281,33 +279,19 @@ fn receive(way: &str, socket: &str, mut watch: Watch) -> Result<()> {
             let stream = UnixStream::connect(socket)?;
             // Reads one stamp into each buffer, as the control above.
             let source = gst::ElementFactory::make("fdsrc").property("fd", stream.as_raw_fd());
-            sink(source.property("blocksize", stamp::SIZE as u32).build()?, watch)
+            sink(&source.property("blocksize", stamp::SIZE as u32).build()?, watch)
         }
         "src" => {
             let source = gst::ElementFactory::make("framesharesrc").property("socket-path", socket);
-            sink(source.build()?, watch)
+            sink(&source.build()?, watch)
         }
         _ => bail!("{way} is no way to read"),
     }
 }
 
 /// Runs a pipeline of this source and fakesink.
-fn sink(source: gst::Element, watch: Watch) -> Result<()> {
-    let sink = gst::ElementFactory::make("fakesink").property("sync", false).property("async", false);
-    let sink = sink.property("enable-last-sample", false).build()?;
-    let pipeline = gst::Pipeline::new();
-    pipeline.add_many([&source, &sink])?;
-    source.link(&sink)?;
-    let (pad, watch) = (sink.static_pad("sink").context("fakesink has a pad")?, Mutex::new(watch));
-    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-        if let (Some(buffer), Ok(mut watch)) = (info.buffer(), watch.lock())
-            && let Ok(frame) = buffer.map_readable()
-        {
-            watch.see(Stamp::decode(&frame), &frame);
-        }
-        gst::PadProbeReturn::Ok
-    });
-    pipeline.set_state(gst::State::Playing)?;
+fn sink(source: &gst::Element, watch: Watch) -> Result<()> {
+    let pipeline = read::watched(source, watch)?;
     loop {
         crate::check_bus(&pipeline)?;
         thread::sleep(Duration::from_secs(3600));

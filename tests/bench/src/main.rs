@@ -14,6 +14,7 @@
 //! 3. Exporter and readers send their measurements. A process that does not within the time limit
 //!    counts as stuck, and is killed.
 
+mod alone;
 mod case;
 mod cost_metadata;
 mod cost_readers;

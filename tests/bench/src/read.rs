@@ -72,6 +72,11 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let source = source.build()?;
     // No capsfilter after shmsrc, whose buffers have no caps: none is needed, and it would add
     // cost.
+    watched(&source, watch)
+}
+
+/// Runs a pipeline of this source and fakesink.
+pub fn watched(source: &gst::Element, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let sink = gst::ElementFactory::make("fakesink")
         .property("sync", false)
         .property("async", false)
@@ -79,7 +84,7 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
         .build()?;
     // Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
     let pipeline = ManuallyDrop::new(gst::Pipeline::new());
-    pipeline.add_many([&source, &sink])?;
+    pipeline.add_many([source, &sink])?;
     source.link(&sink)?;
     let pad = sink.static_pad("sink").context("fakesink has a pad")?;
     let watch = Mutex::new(watch);
