@@ -5,6 +5,8 @@
 //! `frameshare-bench --iceoryx2 PROGRAM` starts this program in place of its own roles, with the
 //! same plans and lines. Pace, stamps and measurements are the bench's own code.
 
+#[path = "../../../bench/src/cuda_calls.rs"]
+mod cuda_calls;
 mod export;
 #[path = "../../../bench/src/pace.rs"]
 mod pace;
