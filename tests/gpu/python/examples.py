@@ -53,7 +53,7 @@ def camera():
         raise errors[0]
 
 
-def output_of(*arguments):
+def output_of(*arguments, timeout=100):
     """Run Python in a process of its own, and return its output."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -61,7 +61,7 @@ def output_of(*arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, done.stdout

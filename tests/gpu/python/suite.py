@@ -21,7 +21,7 @@ import time
 import traceback
 
 import cases
-import examples  # noqa: F401  its cases are added to the others
+import conversions  # noqa: F401  its cases and those of examples are added to the others
 from support import Skip
 
 HERE = os.path.dirname(os.path.abspath(__file__))
