@@ -96,11 +96,14 @@ function readersTable(stream, site) {
     element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
-/** The process of a reader, and its pipeline, which says what it reads for. */
+/** The process of a reader, and what it reads for: `wall (units)` of "camera-ingest wall units/framesharesrc0". */
 function nameOf(reader, site) {
-  const [program, pipeline] = reader.name.split(/[ /]/);
-  const isNamed = pipeline && !/^pipeline[0-9]*$/.test(pipeline);
-  return (processOf(site, reader.pid) ?? program) + (isNamed ? ` (${pipeline})` : "");
+  const [program, ...words] = reader.name.replace(/\/.*/, "").split(" ");
+  const process = processOf(site, reader.pid) ?? program;
+  // The name of a process begins with its role.
+  if (words.length > 0 && process.startsWith(words[0])) words.shift();
+  const isNamed = words.length > 0 && !/^pipeline[0-9]*$/.test(words[0]);
+  return process + (isNamed ? ` (${words.join(" ")})` : "");
 }
 
 function readerRow(names, reader, stream, site) {
