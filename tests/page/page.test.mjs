@@ -161,7 +161,7 @@ test("browser without WebCodecs gets JPEG", async () => {
 
 test("figures of streams and readers change", () => withPage({}, async (page) => {
   const rows = () => page.$$eval("#streams tbody tr", (all) => all.map((row) => row.textContent));
-  await until("a reader of units", async () => (await rows()).some((row) => row.includes("(units)")));
+  await until("a reader of units", async () => (await rows()).some((row) => row.startsWith("camera-ingest (wall units)")));
   const before = await page.textContent("#now");
   await until("other figures", async () => (await page.textContent("#now")) !== before);
   await until("plots", () => page.$$eval("#plots path.plot-line", (all) => all.some((path) => path.getAttribute("d").length > 20)));
