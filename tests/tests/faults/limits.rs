@@ -7,8 +7,9 @@ use crate::{Stream, assert_all_read, folder, is_root};
 use frameshare_tests::{
     census::descriptors,
     process::{Process, TestRun, wait_until},
+    skip,
 };
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 fn open_files(process: &Process) -> usize {
     descriptors(process.pid()).expect("the process exists")
@@ -173,4 +174,26 @@ fn exporter_at_task_limit_fails_and_reader_works() {
     let reader = format!("read --socket {} --verify yes --frames 1", socket(""));
     run.peer_by(&alone, &reader).expect_success();
     exporter.expect_success();
+}
+
+/// The administrator may forbid memory files that could be executed, vm.memfd_noexec=2: here in a
+/// PID namespace, for which the kernel has a setting of its own.
+#[test]
+fn exporter_runs_where_memory_files_must_not_be_executable() {
+    let test = "exporter_runs_where_memory_files_must_not_be_executable";
+    let setting = "/proc/sys/vm/memfd_noexec";
+    if !is_root(test) {
+        return;
+    }
+    if !Path::new(setting).exists() {
+        return skip::skip(&format!("faults/{test}"), "the kernel has no vm.memfd_noexec (Linux 6.3)");
+    }
+    let run = TestRun::new();
+    fs::write(run.path("strict"), format!("echo 2 >{setting} && exec \"$@\"\n")).unwrap();
+    let mut exporter = run.peer_by(
+        "unshare --pid --fork --kill-child --mount-proc sh strict",
+        "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 0",
+    );
+    exporter.wait_for("open");
+    run.peer("read --stream s --verify yes --frames 20 --timeout-ms 60000").expect_success();
 }
