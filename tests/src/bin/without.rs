@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Runs a command as on an older kernel: `without FEATURE[,FEATURE...] -- COMMAND [ARGUMENT...]`.
+//! Runs a command as on an older kernel, or in a sandbox:
+//! `without FEATURE[:EPERM][,FEATURE...] -- COMMAND [ARGUMENT...]`.
 //!
-//! A seccomp filter makes the system calls of a feature fail as a kernel without it would. The
-//! command and all its children inherit the filter. Features:
+//! A seccomp filter makes the system calls of a feature fail as a kernel without it would, or with
+//! EPERM as in a sandbox. The command and all its children inherit the filter. Features:
 //!
 //! - `SO_PASSRIGHTS`: getsockopt and setsockopt of it return ENOPROTOOPT (before Linux 6.16)
 //! - `pidfd`: getsockopt of SO_PEERPIDFD returns ENOPROTOOPT (before Linux 6.5), pidfd_open ENOSYS
 //!   (before Linux 5.3)
-//! - `futex_waitv`: it returns ENOSYS (before Linux 5.16)
+//! - a system call of [`CALLS`]: it returns ENOSYS
 //!
 //! The exit status is the command's, or 126 if the filter or the command could not be started.
 //!
@@ -36,6 +37,23 @@ const OPTION_AT: u32 = 16 + 2 * 8;
 const SO_PASSRIGHTS: u32 = 83;
 const SO_PEERPIDFD: u32 = 77;
 
+/// System calls that can be denied by their name.
+const CALLS: [(&str, libc::c_long); 13] = [
+    ("epoll_create1", libc::SYS_epoll_create1),
+    ("eventfd2", libc::SYS_eventfd2),
+    ("futex_waitv", libc::SYS_futex_waitv),
+    ("getrandom", libc::SYS_getrandom),
+    ("memfd_create", libc::SYS_memfd_create),
+    ("prctl", libc::SYS_prctl),
+    ("prlimit64", libc::SYS_prlimit64),
+    ("sched_getaffinity", libc::SYS_sched_getaffinity),
+    ("sched_yield", libc::SYS_sched_yield),
+    ("socketpair", libc::SYS_socketpair),
+    ("statx", libc::SYS_statx),
+    ("sysinfo", libc::SYS_sysinfo),
+    ("timerfd_create", libc::SYS_timerfd_create),
+];
+
 /// A system call that fails.
 struct Denied {
     number: libc::c_long,
@@ -45,17 +63,21 @@ struct Denied {
 }
 
 fn denied_by(feature: &str) -> Option<Vec<Denied>> {
-    let option = |number, option| Denied { number, option: Some(option), error: libc::ENOPROTOOPT };
+    let (feature, error) = match feature.strip_suffix(":EPERM") {
+        Some(feature) => (feature, Some(libc::EPERM)),
+        None => (feature, None),
+    };
+    let call = |number| Denied { number, option: None, error: error.unwrap_or(libc::ENOSYS) };
+    let option = |number, option| {
+        let error = error.unwrap_or(libc::ENOPROTOOPT);
+        Denied { number, option: Some(option), error }
+    };
     Some(match feature {
         "SO_PASSRIGHTS" => {
             vec![option(libc::SYS_setsockopt, SO_PASSRIGHTS), option(libc::SYS_getsockopt, SO_PASSRIGHTS)]
         }
-        "pidfd" => vec![
-            option(libc::SYS_getsockopt, SO_PEERPIDFD),
-            Denied { number: libc::SYS_pidfd_open, option: None, error: libc::ENOSYS },
-        ],
-        "futex_waitv" => vec![Denied { number: libc::SYS_futex_waitv, option: None, error: libc::ENOSYS }],
-        _ => return None,
+        "pidfd" => vec![option(libc::SYS_getsockopt, SO_PEERPIDFD), call(libc::SYS_pidfd_open)],
+        name => vec![call(CALLS.iter().find(|(call, _)| *call == name)?.1)],
     })
 }
 
@@ -113,7 +135,7 @@ fn deny(denied: &[Denied]) -> io::Result<()> {
 }
 
 fn run() -> Result<(), String> {
-    const USAGE: &str = "without SO_PASSRIGHTS,pidfd,futex_waitv -- COMMAND [ARGUMENT...]";
+    const USAGE: &str = "without FEATURE[:EPERM][,FEATURE...] -- COMMAND [ARGUMENT...]";
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     let (features, command) = match &arguments[..] {
         [features, dashes, command @ ..] if dashes == "--" && !command.is_empty() => (features, command),
@@ -178,6 +200,10 @@ mod tests {
         assert_eq!(errors_without("SO_PASSRIGHTS", SO_PASSRIGHTS as c_int)[..2], [missing, missing]);
         let [got, _, opened] = errors_without("pidfd", SO_PEERPIDFD as c_int);
         assert_eq!([got, opened], [missing, Some(libc::ENOSYS)]);
+        let refused = Some(libc::EPERM);
+        let [got, _, opened] = errors_without("pidfd:EPERM", SO_PEERPIDFD as c_int);
+        assert_eq!([got, opened], [refused, refused]);
+        assert!(denied_by("no_such_call").is_none());
         for feature in ["SO_PASSRIGHTS", "pidfd"] {
             assert_eq!(errors_without(feature, libc::SO_SNDBUF)[..2], [there, there], "{feature}");
         }

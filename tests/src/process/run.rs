@@ -72,6 +72,12 @@ impl TestRun {
         self.command(&format!("{command} {} {arguments}", peer.display()))
     }
 
+    /// Starts the test peer without features of the kernel (see `without`), such as
+    /// `pidfd,futex_waitv:EPERM`.
+    pub fn peer_without(&self, features: &str, arguments: &str) -> Process {
+        self.peer_by(&format!("{} {features} --", programs::program("without").display()), arguments)
+    }
+
     /// Starts the hostile peer.
     pub fn hostile(&self, arguments: &str) -> Process {
         self.command(&format!("{} {arguments}", programs::program("hostile").display()))

@@ -24,6 +24,7 @@ mod namespaces;
 mod observers;
 mod reconnecting;
 mod restarts;
+mod sandboxes;
 mod sets;
 mod slow;
 mod stalled;

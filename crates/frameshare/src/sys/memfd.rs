@@ -2,13 +2,15 @@
 
 //! Memory files: creation, seals, and checks of files from peers.
 
-use super::mapping::{Mapping, Words, load_bytes};
+use super::{
+    limits::{file_size_limit, total_memory},
+    mapping::{Mapping, Words, load_bytes},
+};
 use rustix::{
     fs::{
         MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create, seek,
     },
     io::{Errno, pwrite},
-    process::{Resource, getrlimit},
 };
 use std::{
     io,
@@ -75,12 +77,11 @@ impl Label {
 pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
     // memfds have no size limit of their own: the kernel would allocate page after page until it
     // kills a process.
-    let memory = rustix::system::sysinfo();
-    if size > memory.totalram.saturating_mul(memory.mem_unit.into()) {
+    if total_memory().is_some_and(|memory| size > memory) {
         return Err(io::Error::new(io::ErrorKind::OutOfMemory, "that is more than the machine's memory"));
     }
     // Beyond this limit a write raises SIGXFSZ, which ends the process (setrlimit(2)).
-    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| size > *limit) {
+    if let Some(limit) = file_size_limit().filter(|limit| size > *limit) {
         let text = format!(
             "{size} bytes are more than this process may allocate in one file, {limit} bytes: raise the limit (ulimit -f)"
         );

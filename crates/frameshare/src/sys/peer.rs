@@ -8,7 +8,7 @@
 //! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
-use super::user_ns::is_overflow_uid;
+use super::{limits::is_lack_of_files, user_ns::is_overflow_uid};
 use frameshare_protocol::message::Nonce;
 use once_cell::sync::Lazy;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -152,22 +152,8 @@ fn pidfd_of(socket: impl AsFd) -> io::Result<OwnedFd> {
 /// not admitted.
 fn unless_files_ran_out<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
+        Err(error) if is_lack_of_files(&error) => Err(error),
         result => Ok(result.ok()),
-    }
-}
-
-/// Maximum number of open files of this process (RLIMIT_NOFILE, soft); none without a limit.
-pub fn file_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
-}
-
-/// Number of files that this process may still open; none if the system does not say.
-pub fn files_left() -> Option<u64> {
-    let limit = file_limit()?;
-    match std::fs::read_dir("/proc/self/fd") {
-        Ok(open) => Some(limit.saturating_sub(open.count() as u64)),
-        Err(error) => matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)).then_some(0),
     }
 }
 
