@@ -16,7 +16,9 @@ use crate::context::Context;
 use crate::host::{Access, Registration};
 use crate::{Error, Result};
 
-const PAGE: usize = 4096;
+/// The largest page size of machines with a GPU. Two buffers on one page of the kernel could not
+/// both be registered.
+const PAGE: usize = 64 << 10;
 
 /// Whole pages of host memory, zeroed, and registered with the GPU if the driver can.
 ///
@@ -93,5 +95,22 @@ impl DerefMut for HostBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.pages.start.as_ptr(), self.pages.layout.size()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of the largest kind, of ARM machines.
+    const LARGEST: usize = 64 << 10;
+
+    #[test]
+    fn buffers_share_no_page_of_any_page_size() {
+        for size in [1, 4096, LARGEST - 1, LARGEST, LARGEST + 1] {
+            let pages = Pages::new(size).unwrap();
+            assert!(pages.start.as_ptr().addr().is_multiple_of(LARGEST));
+            assert!(pages.layout.size() >= size && pages.layout.size().is_multiple_of(LARGEST));
+        }
     }
 }
