@@ -212,12 +212,14 @@ fn exporter_falling_asleep_misses_no_release() {
             }
         });
         let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        let begin = Instant::now();
+        let mut missed = 0;
         for _ in 0..FRAMES {
+            let begin = Instant::now();
             exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
-            // A missed release costs a second, and many would be missed; all of this takes less
-            // than one.
-            assert!(begin.elapsed() < Duration::from_secs(20), "the exporter slept over a release");
+            // A missed release costs a second, and many would be missed. An emulated machine takes
+            // milliseconds for each frame.
+            missed += u32::from(begin.elapsed() > Duration::from_millis(900));
+            assert!(missed < 20, "the exporter slept over releases");
         }
     });
 }

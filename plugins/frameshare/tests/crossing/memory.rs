@@ -78,6 +78,7 @@ mod passer {
     }
 
     pub fn register() {
+        gst::init().unwrap();
         if gst::ElementFactory::find("unixfdsink").is_none() {
             gst::Element::register(None, "unixfdsink", gst::Rank::NONE, Element::static_type()).unwrap();
         }
