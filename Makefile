@@ -22,7 +22,7 @@ RELEASES ?= bookworm trixie noble
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the plugin and the demo, optimized
@@ -55,7 +55,7 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/gpu/{enter-runtime,decode,commands,mps}.sh
+	git grep --untracked -lIE '^#!/bin/(ba)?sh' | xargs shellcheck tests/check.sh tests/guests/apt.sh tests/gpu/{enter-runtime,decode,commands,mps}.sh
 	tools/charts.py --check
 	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | xargs tools/check-language
 
@@ -170,6 +170,11 @@ test-python: ## test the Python package in a clean environment
 test-guests: ## run what depends on the kernel in virtual machines with kernels from 5.10 on (KERNELS=; needs root)
 	@tools/setup.sh record
 	@tools/results.py run test-guests tests/guests/all.sh $(KERNELS)
+
+.PHONY: test-arm64
+test-arm64: ## run the same for arm64, cross-built, in virtual machines with pages of 4 and 16 KiB (KERNELS=; needs root)
+	@tools/setup.sh record
+	@tools/results.py run test-arm64 tests/guests/arm64.sh $(KERNELS)
 
 .PHONY: test-pythons
 test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's

@@ -117,7 +117,7 @@ def run(root, target, command):
 def targets(root):
     """Description of each target of the Makefile that is recorded, by its name, and those of its parts."""
     text = (root / "Makefile").read_text()
-    rules = re.findall(r"^([a-z-]+):.*? ## (.*)\n((?:\t.*\n)+)", text, re.MULTILINE)
+    rules = re.findall(r"^([a-z0-9-]+):.*? ## (.*)\n((?:\t.*\n)+)", text, re.MULTILINE)
     return {name: about for name, about, recipe in rules if f"results.py run {name}" in recipe}
 
 
@@ -208,7 +208,7 @@ def page(root):
         "| | supported |",
         "| --- | --- |",
         row("operating system", "Linux; packages for Debian 12, Debian 13 and Ubuntu 24.04 ([install](install.md))"),
-        row("architecture", "x86-64; aarch64 (wheels and packages are built, and tested where such a machine runs the targets)"),
+        row("architecture", "x86-64; aarch64 (wheels and packages are built; engine and elements are tested on an emulated machine, with pages of 4 and 16 KiB)"),
         row("GStreamer", "1.22 and newer; GPU memory in elements: 1.24 and newer"),
         row("Rust", f"{rust} and newer, to build"),
         row("Python", "3.11 and newer"),

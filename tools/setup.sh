@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize semver record
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests arm64 docs bench audit fuzz sanitize semver record
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -90,6 +90,10 @@ missing() { # GROUP...
         need cmd debootstrap debootstrap "gets the keys of Ubuntu's archive"
         need cmd zstd zstd "unpacks Ubuntu's modules"
         ;;
+      arm64)
+        need cmd aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu "links programs for arm64"
+        need cmd qemu-system-aarch64 qemu-system-arm "runs guests with arm64 kernels"
+        ;;
       record) need cmd python3 python3 "records results" ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       bench)
@@ -98,7 +102,7 @@ missing() { # GROUP...
         need elem pipewiresink gstreamer1.0-pipewire "its elements"
         ;;
       audit | fuzz | sanitize | semver) ;; # cargo-deny, cargo-fuzz and cargo-semver-checks come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests docs bench audit fuzz sanitize semver record" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests arm64 docs bench audit fuzz sanitize semver record" >&2 && exit 2 ;;
     esac
   done
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Kernels of Debian and Ubuntu, downloaded once and kept, with signatures checked by apt.
 #
-#   tests/guests/kernels.sh list              prints the names
+#   tests/guests/kernels.sh list              prints the names of those for x86-64
 #   tests/guests/kernels.sh get NAME          downloads the newest one where it is missing, and prints its folder
 #
 # A folder holds `vmlinuz`, `version` and `lib/modules`. GUESTS (default /var/tmp/frameshare-guests) says where they lie:
@@ -13,6 +13,8 @@ guests=${GUESTS:-/var/tmp/frameshare-guests}
 debian=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
 ubuntu=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+# shellcheck source=tests/guests/apt.sh
+. "$repo/tests/guests/apt.sh"
 
 # Name, source in apt's form, and the package that depends on the newest kernel.
 kernels() {
@@ -23,15 +25,9 @@ kernels() {
 6.8|$ubuntu noble-updates main|linux-image-generic
 6.12|$debian trixie main|linux-image-amd64
 newest|$debian trixie-backports main|linux-image-amd64
+arm64|$debian trixie main|linux-image-arm64
+arm64-16k|$debian trixie main|linux-image-arm64-16k
 END
-}
-
-# Runs apt on one source, apart from this machine's own sources and state.
-apt_in() { # FOLDER COMMAND...
-  local folder=$1
-  shift
-  "$1" -qq -o "Dir::Etc::sourcelist=$folder/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State=$folder/state" \
-    -o "Dir::Cache=$folder/cache" -o Dir::State::status=/dev/null -o APT::Sandbox::User=root "${@:2}"
 }
 
 # The packages with the kernel and its modules, found by following the dependencies of one package.
@@ -41,15 +37,14 @@ depends() { # FOLDER PACKAGE
 }
 
 download() { # NAME FOLDER
-  local source package key packages
+  local source package key packages architecture=amd64
   IFS='|' read -r _ source package < <(kernels | grep "^$1|")
-  mkdir -p "$2/apt/state/lists/partial" "$2/apt/cache/archives/partial"
+  case $1 in arm64*) architecture=arm64 ;; esac
   case $source in
     "$ubuntu"*) key=$("$repo/tools/debroot.sh" ubuntu-keys) ;;
     *) key=/usr/share/keyrings/debian-archive-keyring.gpg ;;
   esac
-  echo "deb [arch=amd64 signed-by=$key] $source" >"$2/apt/sources.list"
-  apt_in "$2/apt" apt-get update
+  apt_source "$2/apt" "$architecture" "$key" "$source"
   packages=$(depends "$2/apt" "$package")
   [ -n "$packages" ] || { echo "kernels: $package of $source depends on no kernel" >&2 && return 1; }
   # shellcheck disable=SC2086  # names
@@ -82,7 +77,7 @@ get() { # NAME
 }
 
 case ${1:-} in
-  list) kernels | cut -d'|' -f1 ;;
+  list) kernels | cut -d'|' -f1 | grep -v arm64 ;;
   get) get "${2:?the name of a kernel}" ;;
   *) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;;
 esac
