@@ -41,6 +41,7 @@ mod source;
 mod stamp;
 mod stamps;
 mod usage;
+mod wake;
 mod watch;
 
 use anyhow::{Context, Result, bail};
@@ -72,6 +73,11 @@ fn main() {
         }
         (Some("gather"), Some(plan)) => exit(gather(&plan)),
         (Some("--many"), rounds) => many::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5)),
+        (Some("wake-read"), Some(plan)) => exit(read_woken(&plan)),
+        (Some("--wake"), rounds) => {
+            let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(1);
+            wake::all(number(rounds), number(arguments.next()))
+        }
         (Some("--metadata"), rounds) => {
             cost_metadata::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
@@ -142,6 +148,12 @@ fn observe(socket: &str) -> Result<()> {
 fn gather(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     many::gather(plan)
+}
+
+/// Runs a reader of [`wake`] in a process that this program started.
+fn read_woken(plan: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    wake::read(plan)
 }
 
 /// Runs a role of [`cost_split`] in a process that this program started.

@@ -14,6 +14,25 @@ pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 /// Default of [`Config::max_gop_bytes`].
 pub const MAX_GOP_BYTES: u64 = 64 << 20;
 
+/// How a reader waits for the next item in [`Reader::next`](super::Reader::next). Readers of a
+/// [`ReaderSet`](super::ReaderSet) and of event loops sleep in any case.
+///
+/// Every mode spins for some microseconds while frames follow each other faster than a sleep takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wake {
+    /// Sleeps until the exporter wakes it.
+    Sleep,
+    /// Sleeps until shortly before the next frame is expected, and spins only then: for at most
+    /// 2 % of a core on average. It sleeps as with [`Wake::Sleep`] while the stream has no steady
+    /// rhythm or more than 200 frames a second, and while its thread shares a core.
+    #[default]
+    Predict,
+    /// Spins until there is an item, as with a [`busy_poll`](Config#structfield.busy_poll) without
+    /// end. Takes a whole core.
+    Spin,
+}
+
 /// Configuration of a reader: [`Config::default`] and its setters.
 ///
 /// ```
@@ -35,7 +54,10 @@ pub struct Config {
     /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost in
     /// any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
     pub max_queued: u32,
-    /// Maximum time to spin for the next frame before sleeping.
+    /// How it waits for the next item.
+    pub wake: Wake,
+    /// Maximum time to spin at the begin of each wait, before sleeping as [`wake`](Self::wake)
+    /// says. [`Wake::Spin`] never sleeps, so it has no further effect there.
     pub busy_poll: Duration,
     /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
     /// starts anew with each loss of a connection. The reader waits as long for an exporter that
@@ -104,6 +126,7 @@ impl Default for Config {
             policy: Policy::default(),
             max_held: 4,
             max_queued: 1,
+            wake: Wake::default(),
             busy_poll: Duration::ZERO,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
@@ -147,6 +170,13 @@ impl Config {
     #[must_use]
     pub fn max_queued(mut self, max_queued: u32) -> Self {
         self.max_queued = max_queued;
+        self
+    }
+
+    /// Sets [`wake`](Self#structfield.wake).
+    #[must_use]
+    pub fn wake(mut self, wake: Wake) -> Self {
+        self.wake = wake;
         self
     }
 

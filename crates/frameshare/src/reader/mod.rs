@@ -30,8 +30,9 @@ mod readiness;
 mod set;
 mod slice;
 mod stats;
+mod wait;
 
-pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
+pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES, Wake};
 pub use connection::TrustedUsers;
 pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
@@ -43,20 +44,14 @@ pub use planes::FramePlane;
 pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
 
-use crate::{
-    Interrupt,
-    endpoint::Endpoint,
-    queue::Sleeper,
-    sys::backoff::{Backoff, Spin},
-    sys::{Timeout, monotonic_ns},
-};
+use crate::{Interrupt, endpoint::Endpoint, queue::Sleeper, sys::Timeout};
 use connection::{Connection, Search};
-use gpu_wait::Recheck;
 use readiness::Readiness;
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
+use wait::{Spun, Waits};
 
 /// A reader of one stream.
 #[derive(Debug)]
@@ -68,8 +63,7 @@ pub struct Reader {
     past: Stats,
     /// Time of the last connection.
     connected: Instant,
-    /// Time without a frame before the last sleep ended.
-    last_wait: Duration,
+    waits: Waits,
     readiness: Readiness,
 }
 
@@ -89,15 +83,6 @@ impl State {
         }
     }
 }
-
-/// Interval at which a spinning reader checks for messages.
-const RECEIVE_INTERVAL: Duration = Duration::from_millis(1);
-
-/// A wait shorter than this is not worth a sleep.
-const SHORT_WAIT: Duration = Duration::from_micros(100);
-
-/// Maximum delay until a sleeping reader notices a late frame.
-const LATE_CHECK: Duration = Duration::from_millis(250);
 
 /// Minimum time between two connections, against an exporter that ends each at once.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
@@ -135,7 +120,7 @@ impl Reader {
             state,
             past: Stats::default(),
             connected: Instant::now(),
-            last_wait: Duration::MAX,
+            waits: Waits::new(),
             readiness,
         })
     }
@@ -160,9 +145,7 @@ impl Reader {
         let timeout = Timeout::after(timeout);
         loop {
             let result = match &mut self.state {
-                State::Connected(connection) => {
-                    wait_next(connection, &self.config, &mut self.last_wait, timeout, interrupt)
-                }
+                State::Connected(connection) => self.waits.next(connection, &self.config, timeout, interrupt),
                 State::Searching(_) => self.wait_for_exporter(timeout, interrupt),
             };
             match result {
@@ -258,7 +241,7 @@ impl Reader {
     /// [`AsFd`] becomes readable at that time.
     pub fn ask_again(&self) -> Option<Duration> {
         match &self.state {
-            State::Connected(connection) => ask_again(connection, &self.config),
+            State::Connected(connection) => wait::ask_again(connection, &self.config),
             State::Searching(search) => Some(search.due().saturating_duration_since(Instant::now())),
         }
     }
@@ -328,6 +311,7 @@ impl Reader {
     /// ones.
     pub fn stats(&self) -> Stats {
         let Some(now) = self.connection().map(Connection::stats) else { return self.past.clone() };
+        let Spun { time, frames } = self.waits.spun();
         Stats {
             received: self.past.received + now.received,
             // The exporter may report any number of lost frames.
@@ -335,6 +319,8 @@ impl Reader {
             reconnects: self.past.reconnects,
             futex_sleeps: self.past.futex_sleeps + now.futex_sleeps,
             missed_wakes: self.past.missed_wakes + now.missed_wakes,
+            spin_time: time,
+            spin_frames: frames,
             ..now
         }
     }
@@ -350,78 +336,4 @@ fn try_next(connection: &mut Connection) -> Result<Option<Item>, ReadError> {
     // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
     connection.receive_arrived()?;
     connection.next()
-}
-
-fn wait_next(
-    connection: &mut Connection,
-    config: &Config,
-    last_wait: &mut Duration,
-    timeout: Timeout,
-    interrupt: &Interrupt,
-) -> Result<Option<Item>, ReadError> {
-    if let Some(item) = connection.next()? {
-        return Ok(Some(item));
-    }
-    let (start, began) = (Instant::now(), monotonic_ns());
-    // While frames follow each other faster than a sleep takes, a short spin saves both sides work.
-    let mut spin = Spin::default();
-    let mut received = start;
-    while !timeout.is_over()
-        && (start.elapsed() < config.busy_poll || (*last_wait < SHORT_WAIT && spin.again()))
-    {
-        if interrupt.is_set() {
-            return Err(ReadError::Interrupted);
-        }
-        // Other items than frames, such as the end, change none of the words that are polled here.
-        if received.elapsed() > RECEIVE_INTERVAL {
-            connection.receive()?;
-            received = Instant::now();
-        }
-        if let Some(item) = connection.next()? {
-            return Ok(Some(item));
-        }
-    }
-    // Set when a frame with a pending fence arrives, however long the frame took to arrive.
-    let mut fence: Option<Backoff> = None;
-    let item = loop {
-        if interrupt.is_set() {
-            return Err(ReadError::Interrupted);
-        }
-        // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
-        // The short sleeps of a poller are cheaper on the socket, which also shows messages.
-        connection.announce_sleep(if fence.is_none() { Sleeper::Futex } else { Sleeper::Socket });
-        let item = connection.next();
-        if !matches!(item, Ok(None)) {
-            break item;
-        }
-        // No notification follows the end of GPU work.
-        let recheck = match connection.recheck() {
-            Recheck::ReadyFence => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
-            Recheck::Deadline | Recheck::Nothing => {
-                fence = None;
-                Timeout::after(ask_again(connection, config))
-            }
-        };
-        // Called even without time left: messages and the exporter's death are seen only here.
-        let slept = connection.sleep(interrupt, timeout.min(recheck));
-        let item = slept.and_then(|()| connection.next());
-        if !matches!(item, Ok(None)) || timeout.is_over() {
-            break item;
-        }
-    };
-    connection.end_sleep();
-    // The time without a frame, not the time of the sleep: the wake-up itself takes long.
-    if let Ok(Some(Item::Frame(frame))) = &item {
-        *last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
-    }
-    item
-}
-
-/// See [`Reader::ask_again`].
-fn ask_again(connection: &Connection, config: &Config) -> Option<Duration> {
-    match connection.recheck() {
-        Recheck::Nothing => None,
-        Recheck::Deadline => Some((config.fence_timeout / 8).clamp(Backoff::SLOWEST, LATE_CHECK)),
-        Recheck::ReadyFence => Some(Backoff::SLOWEST),
-    }
 }

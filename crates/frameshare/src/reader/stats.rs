@@ -2,6 +2,8 @@
 
 //! Statistics of a reader.
 
+use std::time::Duration;
+
 /// Statistics of a reader over all its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,4 +29,8 @@ pub struct Stats {
     /// Wake-ups of that futex that did not arrive within 90 ms: another process of this user
     /// takes them. After three of 10,000 a connection uses its socket only.
     pub missed_wakes: u64,
+    /// Time spent spinning for items ([`Wake`](super::Wake)).
+    pub spin_time: Duration,
+    /// Frames that arrived during a spin. For these the exporter sent no wake-up.
+    pub spin_frames: u64,
 }

@@ -19,12 +19,14 @@ const GAP: Duration = Duration::from_micros(100);
 const SHORTEST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// A spin before a sleep. Use it without holding a lock: the awaited thread may need that lock.
+/// A spin before a sleep, or in place of one. Use it without holding a lock: the awaited thread may
+/// need that lock.
 ///
 /// It ends at once if the thread is allowed one core only, or if a recent spin of the thread shared
 /// its core with another thread: every microsecond of spinning would delay the awaited thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Spin {
+    longest: Duration,
     begun: Option<Begun>,
     over: bool,
 }
@@ -40,7 +42,37 @@ thread_local! {
     static RECENT: Cell<Contention> = const { Cell::new(Contention::NONE) };
 }
 
+impl Default for Spin {
+    /// A spin before a sleep.
+    fn default() -> Self {
+        Self::of(MOMENT)
+    }
+}
+
 impl Spin {
+    /// A spin of this duration at most.
+    pub fn of(longest: Duration) -> Self {
+        Self { longest, begun: None, over: false }
+    }
+
+    /// Returns whether this thread may spin now.
+    pub fn is_allowed() -> bool {
+        RECENT.get().allows_spin(Instant::now()) && allowed_cores() >= 2
+    }
+
+    /// Records that another thread had this thread's core when it was to run.
+    pub fn note_contention() {
+        RECENT.set(RECENT.get().after_spin(Instant::now(), false));
+    }
+
+    /// Ends the spin because the awaited event has come, and judges contention as at its own end.
+    pub fn finish(self) {
+        let now = Instant::now();
+        if let Some(begun) = self.begun.filter(|_| !self.over) {
+            RECENT.set(RECENT.get().after_spin(now, begun.was_alone(now)));
+        }
+    }
+
     /// Returns whether to poll once more before sleeping. Pauses for about a microsecond if so.
     pub fn again(&mut self) -> bool {
         let goes_on = !self.over && self.goes_on(Instant::now());
@@ -64,14 +96,22 @@ impl Spin {
             self.begun = Some(Begun { at: now, last_poll: now, switches: involuntary_switches() });
             return true;
         };
-        let had_gap = now.duration_since(begun.last_poll) > GAP;
-        begun.last_poll = now;
-        if !had_gap && now.duration_since(begun.at) < MOMENT {
+        if !begun.had_gap(now) && now.duration_since(begun.at) < self.longest {
+            begun.last_poll = now;
             return true;
         }
-        let was_alone = !had_gap && involuntary_switches() == begun.switches;
-        RECENT.set(RECENT.get().after_spin(now, was_alone));
+        RECENT.set(RECENT.get().after_spin(now, begun.was_alone(now)));
         false
+    }
+}
+
+impl Begun {
+    fn had_gap(&self, now: Instant) -> bool {
+        now.duration_since(self.last_poll) > GAP
+    }
+
+    fn was_alone(&self, now: Instant) -> bool {
+        !self.had_gap(now) && involuntary_switches() == self.switches
     }
 }
 
@@ -174,9 +214,36 @@ mod tests {
 
     #[test]
     fn spin_ends_and_stays_over() {
-        let mut spin = Spin::default();
-        while spin.again() {}
-        assert!(spin.is_over() && !spin.again());
+        for mut spin in [Spin::default(), Spin::of(Duration::from_millis(1))] {
+            while spin.again() {}
+            assert!(spin.is_over() && !spin.again());
+        }
+    }
+
+    #[test]
+    fn finished_spin_with_a_gap_forbids_the_next() {
+        std::thread::spawn(|| {
+            if allowed_cores() < 2 {
+                return;
+            }
+            let mut spin = Spin::of(Duration::from_secs(1));
+            assert!(Spin::is_allowed() && spin.again());
+            std::thread::sleep(GAP * 2);
+            spin.finish();
+            assert!(!Spin::is_allowed());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn contention_that_was_noted_forbids_spins() {
+        std::thread::spawn(|| {
+            Spin::note_contention();
+            assert!(!Spin::is_allowed() && !Spin::default().again());
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use mapping::{FutexWords, Mapping, Words, load_bytes, load_into, store_bytes
 pub use memfd::{Label, SealedAgainst, check_memfd, memfd, read_memfd};
 pub use outq::unreceived;
 pub use peer::{Peer, SocketFeatures, is_own_or_root, process_name, process_nonce};
-pub use poll::{Timeout, is_ready, wait};
+pub use poll::{FineTimer, Timeout, is_ready, wait};
 pub use poll_set::PollSet;
 pub use quiet::Quiet;
 pub use record_lock::{ProcessLock, is_locked};

@@ -76,17 +76,19 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
 const SHORT: Duration = Duration::from_micros(500);
 
 /// Guard of a finer timer slack for this thread. Dropping it restores the former one.
-pub(super) struct FineTimer {
+#[derive(Debug)]
+pub struct FineTimer {
     before: Option<NonZeroU64>,
 }
 
 impl FineTimer {
     /// A finer timer for a sleep of this duration, if it needs one.
-    pub fn if_short(left: Option<Duration>) -> Option<Self> {
+    pub(super) fn if_short(left: Option<Duration>) -> Option<Self> {
         left.filter(|left| !left.is_zero() && *left < SHORT).and_then(|_| Self::new())
     }
 
-    fn new() -> Option<Self> {
+    /// For the following sleeps of this thread; none if the kernel refuses it.
+    pub fn new() -> Option<Self> {
         let before = current_timer_slack().ok()?;
         set_current_timer_slack(NonZeroU64::new(1)).ok()?;
         Some(Self { before: NonZeroU64::new(before) })

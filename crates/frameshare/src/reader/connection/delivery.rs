@@ -440,13 +440,15 @@ impl Connection {
             return self.receive_announced();
         }
         let has_messages = self.sleep.wait(Some(interrupt), self.exporter.gone(), timeout);
-        if has_messages.map_err(ReadError::Io)? {
-            self.receive()
-        } else if self.has_unreceived() {
-            self.receive_announced()
-        } else {
-            Ok(())
-        }
+        if has_messages.map_err(ReadError::Io)? { self.receive() } else { self.receive_counted() }
+    }
+
+    /// Receives messages that the exporter has counted: no system call if there are none.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_counted(&mut self) -> Result<(), ReadError> {
+        if self.has_unreceived() { self.receive_announced() } else { Ok(()) }
     }
 
     #[cfg(test)]
@@ -506,9 +508,9 @@ impl Connection {
             held: self.held(),
             received: self.progress.received(),
             lost: self.progress.lost(),
-            reconnects: 0,
             futex_sleeps: self.sleep.futex_sleeps(),
             missed_wakes: self.sleep.missed(),
+            ..Stats::default()
         }
     }
 }

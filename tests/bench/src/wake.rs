@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Readers of the engine that sleep, predict the next frame, or spin, at 60 frames a second with
+//! more and less jitter, beside a bare futex: time from the publication until the reader has the
+//! frame, and CPU time of the reader.
+//!
+//! Each reader is a process of its own. The sleepers of the bare futex are threads of this process.
+
+use crate::{
+    alone::in_folder,
+    slow::spread,
+    stamp::{nanoseconds, now},
+    usage::Usage,
+};
+use anyhow::{Context, Result, anyhow};
+use frameshare::{
+    Endpoint, Interrupt,
+    exporter::{Config, Exporter, Frame, Purpose},
+    fence::Written,
+    reader::{self, Item, Reader, Wake},
+};
+use rustix::{thread::futex, time::ClockId};
+use serde::{Deserialize, Serialize};
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+const RATE: u32 = 60;
+/// Frames before the measurement: a prediction needs 32.
+const WARM: usize = 45;
+const FRAMES: usize = 120;
+const SIZE: u64 = 4096;
+/// Maximum delays of a frame behind its due time.
+const JITTERS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(5)];
+
+/// A way to wait for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Way {
+    BareFutex,
+    Sleep,
+    Predict,
+    Spin,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [Self::BareFutex, Self::Sleep, Self::Predict, Self::Spin];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::BareFutex => "control: bare futex",
+            Self::Sleep => "`wake=sleep`",
+            Self::Predict => "`wake=predict`",
+            Self::Spin => "`wake=spin`",
+        }
+    }
+
+    fn wake(self) -> Wake {
+        match self {
+            Self::BareFutex | Self::Sleep => Wake::Sleep,
+            Self::Predict => Wake::Predict,
+            Self::Spin => Wake::Spin,
+        }
+    }
+}
+
+/// A reader in a process of its own.
+#[derive(Serialize, Deserialize)]
+struct Reads {
+    socket: String,
+    way: Way,
+}
+
+/// Measurements of one reader.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Woken {
+    /// Latency in µs.
+    p50: f64,
+    p95: f64,
+    /// CPU time and time in spins, % of a core.
+    cpu: f64,
+    spins: f64,
+    /// Frames that came during a spin, %.
+    spun: f64,
+}
+
+/// Collects the latencies of one reader after the warm-up.
+struct Watch {
+    clock: fn() -> u64,
+    seen: usize,
+    began: u64,
+    cpu: u64,
+    latencies: Vec<u64>,
+}
+
+impl Watch {
+    /// `clock` is the CPU time in ns.
+    fn new(clock: fn() -> u64) -> Self {
+        Self { clock, seen: 0, began: 0, cpu: 0, latencies: Vec::with_capacity(FRAMES) }
+    }
+
+    /// Records a frame. Returns true at the begin of the measurement.
+    fn see(&mut self, published: u64) -> bool {
+        let time = now();
+        self.seen += 1;
+        if self.seen == WARM {
+            (self.began, self.cpu) = (time, (self.clock)());
+            return true;
+        }
+        if self.seen > WARM {
+            self.latencies.push(time.saturating_sub(published));
+        }
+        false
+    }
+
+    fn end(mut self, spins: Duration, spun: u64) -> Woken {
+        let seconds = (now() - self.began) as f64 / 1e9;
+        let cpu = ((self.clock)() - self.cpu) as f64 / 1e7 / seconds;
+        let frames = self.latencies.len();
+        self.latencies.sort_unstable();
+        let at = |part: usize| {
+            self.latencies.get(frames * part / 100).map_or(f64::NAN, |latency| *latency as f64 / 1e3)
+        };
+        let spun = spun as f64 * 100.0 / frames.max(1) as f64;
+        Woken { p50: at(50), p95: at(95), cpu, spins: spins.as_secs_f64() * 100.0 / seconds, spun }
+    }
+}
+
+/// Reads to the end of the stream, and prints the measurements.
+pub fn read(plan: &str) -> Result<()> {
+    let plan: Reads = serde_json::from_str(plan).context("no plan of a reader")?;
+    let config = reader::Config::default().wake(plan.way.wake());
+    let interrupt = Interrupt::new()?;
+    let mut reader = Reader::connect(&Endpoint::at(&plan.socket)?, config, &interrupt)?;
+    let mut watch = Watch::new(|| Usage::now().cpu);
+    let mut before = reader.stats();
+    loop {
+        match reader.next(None, &interrupt)? {
+            Some(Item::Frame(frame)) => {
+                if watch.see(frame.descriptor().published) {
+                    before = reader.stats();
+                }
+            }
+            Some(Item::EndOfStream) => break,
+            _ => {}
+        }
+    }
+    let stats = reader.stats();
+    let (spins, spun) = (stats.spin_time - before.spin_time, stats.spin_frames - before.spin_frames);
+    crate::say(&watch.end(spins, spun))
+}
+
+/// Calls `publish` for each frame when it is due.
+fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<()> {
+    let begin = Instant::now();
+    for number in 0..(WARM + FRAMES) as u32 {
+        let part = f64::from(number.wrapping_mul(0x9e37_79b9) >> 8) / f64::from(1 << 24);
+        let due = begin + Duration::from_secs(1) * number / RATE + jitter.mul_f64(part);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        publish()?;
+    }
+    Ok(())
+}
+
+fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+    let socket = folder.join("s.sock");
+    let exporter = Exporter::bind(&Endpoint::at(&socket)?, Config::default(), |_| ())?;
+    let plan = serde_json::to_string(&Reads { socket: socket.to_string_lossy().into(), way })?;
+    let start = |_| -> Result<(Child, BufReader<ChildStdout>)> {
+        let mut process =
+            Command::new(env::current_exe()?).args(["wake-read", &plan]).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(process.stdout.take().context("its output is piped")?);
+        Ok((process, output))
+    };
+    let running = (0..readers).map(start).collect::<Result<Vec<_>>>()?;
+    while exporter.reader_count() < readers {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let interrupt = Interrupt::new()?;
+    pace(jitter, || {
+        let slot = exporter.acquire(SIZE, Purpose::Copy)?;
+        exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &interrupt)?;
+        Ok(())
+    })?;
+    exporter.end_of_stream();
+    let result = |(mut process, mut output): (Child, BufReader<ChildStdout>)| {
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        process.wait()?;
+        serde_json::from_str(&line).with_context(|| format!("a reader said {line:?}"))
+    };
+    running.into_iter().map(result).collect()
+}
+
+fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+    let (word, sent, over) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let sleep = || {
+        let mut watch = Watch::new(|| nanoseconds(ClockId::ThreadCPUTime));
+        loop {
+            let value = word.load(SeqCst);
+            if over.load(SeqCst) {
+                return watch.end(Duration::ZERO, 0);
+            }
+            // Not private: as one between processes.
+            if futex::wait(&word, futex::Flags::empty(), value, None).is_ok() && !over.load(SeqCst) {
+                watch.see(sent.load(SeqCst));
+            }
+        }
+    };
+    let wake = || {
+        word.fetch_add(1, SeqCst);
+        let _ = futex::wake(&word, futex::Flags::empty(), sleepers as u32);
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..sleepers).map(|_| scope.spawn(sleep)).collect();
+        let done = pace(jitter, || {
+            sent.store(now(), SeqCst);
+            wake();
+            Ok(())
+        });
+        over.store(true, SeqCst);
+        wake();
+        let join = |thread: thread::ScopedJoinHandle<'_, Woken>| {
+            thread.join().map_err(|_| anyhow!("a sleeper panicked"))
+        };
+        done.and_then(|()| threads.into_iter().map(join).collect())
+    })
+}
+
+/// Measures, and prints a table.
+pub fn all(rounds: usize, readers: usize) -> Result<()> {
+    println!(
+        "\n{RATE} frames/s, {readers} reader(s): time from the publication until the slowest reader has the \
+         frame, in µs; CPU time of a reader, and the part of it in spins, % of a core\n"
+    );
+    println!("| jitter of the source | way | p50 | p95 | CPU | spins | frames that came in a spin, % |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    in_folder("wake", |folder| {
+        for jitter in JITTERS {
+            let mut figures = Way::ALL.map(|way| (way, Vec::new()));
+            for _ in 0..rounds {
+                for (way, figures) in &mut figures {
+                    let woken = match way {
+                        Way::BareFutex => bare_futex(readers, jitter)?,
+                        _ => engine(folder, *way, readers, jitter)?,
+                    };
+                    figures.push(combine(&woken));
+                }
+            }
+            for (way, figures) in &figures {
+                print_row(jitter, *way, figures);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The slowest latencies, and the mean of the costs.
+fn combine(readers: &[Woken]) -> Woken {
+    let most = |of: fn(&Woken) -> f64| readers.iter().map(of).fold(0.0, f64::max);
+    let mean = |of: fn(&Woken) -> f64| readers.iter().map(of).sum::<f64>() / readers.len() as f64;
+    Woken {
+        p50: most(|woken| woken.p50),
+        p95: most(|woken| woken.p95),
+        cpu: mean(|woken| woken.cpu),
+        spins: mean(|woken| woken.spins),
+        spun: mean(|woken| woken.spun),
+    }
+}
+
+fn print_row(jitter: Duration, way: Way, figures: &[Woken]) {
+    let of = |of: fn(&Woken) -> f64| spread(&figures.iter().map(of).collect::<Vec<_>>());
+    let [p50, p95] = [of(|woken| woken.p50), of(|woken| woken.p95)];
+    let [cpu, spins, spun] = [of(|woken| woken.cpu), of(|woken| woken.spins), of(|woken| woken.spun)];
+    println!("| {} ms | {} | {p50} | {p95} | {cpu} | {spins} | {spun} |", jitter.as_millis(), way.name());
+}
