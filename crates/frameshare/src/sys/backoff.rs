@@ -60,17 +60,13 @@ impl Spin {
         RECENT.get().allows_spin(Instant::now()) && allowed_cores() >= 2
     }
 
-    /// Records that another thread had this thread's core when it was to run.
-    pub fn note_contention() {
-        RECENT.set(RECENT.get().after_spin(Instant::now(), false));
-    }
-
-    /// Ends the spin because the awaited event has come, and judges contention as at its own end.
-    pub fn finish(self) {
+    /// Ends the spin because the awaited event has come. Returns whether the thread was alone on its
+    /// core, which also decides on its next spins.
+    pub fn finish(self) -> bool {
         let now = Instant::now();
-        if let Some(begun) = self.begun.filter(|_| !self.over) {
-            RECENT.set(RECENT.get().after_spin(now, begun.was_alone(now)));
-        }
+        let was_alone = self.begun.is_some_and(|begun| !self.over && begun.was_alone(now));
+        RECENT.set(RECENT.get().after_spin(now, was_alone));
+        was_alone
     }
 
     /// Returns whether to poll once more before sleeping. Pauses for about a microsecond if so.
@@ -229,18 +225,7 @@ mod tests {
             let mut spin = Spin::of(Duration::from_secs(1));
             assert!(Spin::is_allowed() && spin.again());
             std::thread::sleep(GAP * 2);
-            spin.finish();
-            assert!(!Spin::is_allowed());
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn contention_that_was_noted_forbids_spins() {
-        std::thread::spawn(|| {
-            Spin::note_contention();
-            assert!(!Spin::is_allowed() && !Spin::default().again());
+            assert!(!spin.finish() && !Spin::is_allowed());
         })
         .join()
         .unwrap();

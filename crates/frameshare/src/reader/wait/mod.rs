@@ -160,7 +160,7 @@ impl Waits {
 
     /// Sleeps until there is an item, and spins when one is expected.
     fn sleep(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
-        let mut plan = if config.wake == Wake::Predict { self.prediction.plan() } else { None };
+        let mut plan = if config.wake == Wake::Predict { self.prediction.plan(monotonic_ns()) } else { None };
         // Set when a frame with a pending fence arrives, however long the frame took to arrive.
         let mut fence: Option<Backoff> = None;
         loop {
@@ -175,8 +175,7 @@ impl Waits {
                 if !matches!(item, Ok(None)) {
                     return item;
                 }
-                // A sign of contention has ended the spin.
-                plan = plan.filter(|_| monotonic_ns() >= window.end);
+                plan = None;
             }
             // Set the sleeping flag, then check once more: a publication in between sends no
             // wake-up. The short sleeps of a poller are cheaper on the socket, which also shows
@@ -232,14 +231,14 @@ impl Waits {
         Ok(item)
     }
 
-    /// Spins while a frame is expected.
+    /// Spins while a frame is expected. A spin without one may have kept the exporter from its core.
     fn spin_within(&mut self, window: Window, connection: &mut Connection, limits: Limits<'_>) -> Next {
         connection.end_sleep();
         let mut spin = Spin::of(window.until_end(monotonic_ns()));
         let item = self.spin(connection, limits, || spin.again());
-        if matches!(item, Ok(Some(_))) {
-            spin.finish();
-        }
+        let found = matches!(item, Ok(Some(_)));
+        let was_alone = found && spin.finish();
+        self.prediction.add_spin(was_alone, monotonic_ns());
         item
     }
 }

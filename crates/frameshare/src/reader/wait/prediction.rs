@@ -3,9 +3,8 @@
 //! Prediction of the next frame: the time to end a sleep, and to spin instead.
 //!
 //! The lead before the expected frame covers the stream's jitter and the overshoot of this thread's
-//! sleeps, which depends on the machine and its load. If it costs more than [`MAX_SHARE`] of a
-//! core, or if the thread shares its core, there is no prediction, and the reader sleeps as
-//! without one.
+//! sleeps, which depends on the machine and its load. If that costs too much, or if the machine is
+//! busy, there is no prediction, and the reader sleeps as without one.
 
 use super::arrivals::{Arrivals, Rhythm};
 use crate::sys::backoff::Spin;
@@ -24,11 +23,19 @@ const ASSUMED: u64 = 100_000;
 /// Time in ns that a spin goes on after the latest expected arrival.
 const MARGIN: u64 = 10_000;
 
+/// Time in ns for which the thread is to be awake before the earliest expected arrival.
+const EARLINESS: u64 = 25_000;
+
+/// Shortest and longest time in ns without a prediction after a sign of a busy machine.
+const SHORTEST_REST: u64 = 100_000_000;
+const LONGEST_REST: u64 = 3_200_000_000;
+
 /// Prediction of the frames of one reader.
 #[derive(Debug, Default)]
 pub(super) struct Prediction {
     arrivals: Arrivals,
     overshoots: Overshoots,
+    rest: Rest,
 }
 
 /// Prediction of one wait.
@@ -55,11 +62,14 @@ impl Prediction {
         self.arrivals.add(published.min(now));
     }
 
-    /// Returns the plan of a wait, if its spins are affordable.
-    pub fn plan(&mut self) -> Option<Plan> {
+    /// Returns the plan of a wait, if its spins are affordable and the machine is not busy.
+    pub fn plan(&mut self, now: u64) -> Option<Plan> {
+        if now < self.rest.end {
+            return None;
+        }
         let rhythm = self.arrivals.rhythm()?;
         let budget = (rhythm.period / MAX_SHARE).min(LONGEST);
-        let lead = rhythm.early.saturating_add(self.overshoots.most());
+        let lead = rhythm.early.saturating_add(self.overshoots.most() + EARLINESS);
         if budget < ASSUMED || lead.saturating_sub(self.overshoots.typical()) > budget {
             // Samples are taken in planned sleeps only, so they would stay forever.
             self.overshoots.forget_one();
@@ -76,10 +86,16 @@ impl Prediction {
         }
         let overshoot = now - window.begin;
         if overshoot > plan.budget {
-            Spin::note_contention();
+            self.rest.add(false, now);
         } else {
             self.overshoots.add(overshoot);
         }
+    }
+
+    /// Records that a spin ended, at `now`: well if the frame came, and the thread was alone on its
+    /// core. A spin without a frame may have kept the exporter from this core.
+    pub fn add_spin(&mut self, went_well: bool, now: u64) {
+        self.rest.add(went_well, now);
     }
 }
 
@@ -101,6 +117,31 @@ impl Window {
     /// Returns the time until the spin ends.
     pub fn until_end(self, now: u64) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(now))
+    }
+}
+
+/// Rest from predictions on a busy machine: longer with each sign of it, and shorter with each spin
+/// that went well.
+#[derive(Debug)]
+struct Rest {
+    end: u64,
+    next: u64,
+}
+
+impl Rest {
+    fn add(&mut self, went_well: bool, now: u64) {
+        if went_well {
+            self.next = (self.next / 2).max(SHORTEST_REST);
+        } else {
+            self.end = now.saturating_add(self.next);
+            self.next = (self.next * 2).min(LONGEST_REST);
+        }
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self { end: 0, next: SHORTEST_REST }
     }
 }
 
@@ -149,6 +190,7 @@ mod tests {
     const MILLISECOND: u64 = 1_000_000;
     const PERIOD: u64 = 16_666_667;
     const START: u64 = 5_000 * MILLISECOND;
+    const NOW: u64 = START + 39 * PERIOD;
 
     /// Runs a test on a thread of its own, whose contention is its own too.
     fn on_a_quiet_thread(test: impl FnOnce() + Send) {
@@ -168,11 +210,15 @@ mod tests {
 
     /// Returns the plan, which a machine with one core does not allow.
     fn plan(prediction: &mut Prediction) -> Option<Plan> {
-        let plan = prediction.plan();
+        let plan = prediction.plan(NOW);
         if crate::sys::allowed_cores() < 2 {
             assert!(plan.is_none());
             let (rhythm, budget) = (prediction.arrivals.rhythm()?, LONGEST);
-            return Some(Plan { rhythm, lead: rhythm.early + prediction.overshoots.most(), budget });
+            return Some(Plan {
+                rhythm,
+                lead: rhythm.early + prediction.overshoots.most() + EARLINESS,
+                budget,
+            });
         }
         plan
     }
@@ -181,13 +227,14 @@ mod tests {
     fn steady_stream_has_a_window_around_its_next_frame() {
         on_a_quiet_thread(|| {
             let mut prediction = prediction(PERIOD, 0);
-            let (now, next) = (START + 39 * PERIOD, START + 40 * PERIOD);
+            let next = START + 40 * PERIOD;
             let plan = plan(&mut prediction).unwrap();
-            let window = plan.next(now).unwrap();
-            assert_eq!(window, Window { begin: next - ASSUMED, end: next + MARGIN });
-            assert_eq!(window.until_begin(now), Some(Duration::from_nanos(PERIOD - ASSUMED)));
+            let window = plan.next(NOW).unwrap();
+            let lead = ASSUMED + EARLINESS;
+            assert_eq!(window, Window { begin: next - lead, end: next + MARGIN });
+            assert_eq!(window.until_begin(NOW), Some(Duration::from_nanos(PERIOD - lead)));
             assert_eq!(window.until_begin(window.begin), None);
-            assert_eq!(window.until_end(window.begin), Duration::from_nanos(ASSUMED + MARGIN));
+            assert_eq!(window.until_end(window.begin), Duration::from_nanos(lead + MARGIN));
             assert_eq!(window.until_end(u64::MAX), Duration::ZERO);
             // One frame is lost, and then the stream pauses.
             assert_eq!(plan.next(next + 1).unwrap().end, next + PERIOD + MARGIN);
@@ -202,10 +249,10 @@ mod tests {
             for overshoot in [20_000, 60_000, 40_000] {
                 for _ in 0..16 {
                     let plan = plan(&mut prediction).unwrap();
-                    let window = plan.next(START + 39 * PERIOD).unwrap();
+                    let window = plan.next(NOW).unwrap();
                     prediction.add_sleep(&plan, window, None, window.begin + overshoot);
                 }
-                assert_eq!(plan(&mut prediction).unwrap().lead, overshoot);
+                assert_eq!(plan(&mut prediction).unwrap().lead, overshoot + EARLINESS);
             }
         });
     }
@@ -215,7 +262,7 @@ mod tests {
         on_a_quiet_thread(|| {
             let mut prediction = prediction(PERIOD, 0);
             let plan = plan(&mut prediction).unwrap();
-            let window = plan.next(START + 39 * PERIOD).unwrap();
+            let window = plan.next(NOW).unwrap();
             for _ in 0..16 {
                 prediction.add_sleep(&plan, window, Some(window.begin - 9), window.begin + 7);
                 prediction.add_sleep(&plan, window, None, window.begin - 5);
@@ -230,24 +277,38 @@ mod tests {
     }
 
     #[test]
-    fn overshoot_beyond_budget_lets_the_thread_rest() {
-        if crate::sys::allowed_cores() < 2 {
-            return;
-        }
+    fn overshoot_beyond_budget_suspends_predictions() {
         on_a_quiet_thread(|| {
             let mut prediction = prediction(PERIOD, 0);
-            let plan = prediction.plan().unwrap();
-            let window = plan.next(START + 39 * PERIOD).unwrap();
-            prediction.add_sleep(&plan, window, None, window.begin + PERIOD / MAX_SHARE + 1);
-            assert!(prediction.plan().is_none());
+            let plan = plan(&mut prediction).unwrap();
+            let window = plan.next(NOW).unwrap();
+            let woken = window.begin + PERIOD / MAX_SHARE + 1;
+            prediction.add_sleep(&plan, window, None, woken);
+            assert!(prediction.plan(woken + SHORTEST_REST - 1).is_none());
+            let again = prediction.plan(woken + SHORTEST_REST);
+            assert!(again.is_some() || crate::sys::allowed_cores() < 2);
         });
+    }
+
+    #[test]
+    fn spins_in_vain_suspend_predictions_for_ever_longer() {
+        let mut rest = Rest::default();
+        let mut rests = Vec::new();
+        for _ in 0..7 {
+            rest.add(false, START);
+            rests.push((rest.end - START) / MILLISECOND);
+        }
+        assert_eq!(rests, [100, 200, 400, 800, 1600, 3200, 3200]);
+        (0..10).for_each(|_| rest.add(true, START));
+        rest.add(false, START);
+        assert_eq!(rest.end, START + SHORTEST_REST);
     }
 
     #[test]
     fn large_jitter_and_fast_streams_have_no_plan() {
         on_a_quiet_thread(|| {
             for (period, jitter) in [(PERIOD, MILLISECOND), (PERIOD, 5 * MILLISECOND), (4 * MILLISECOND, 0)] {
-                assert!(prediction(period, jitter).plan().is_none(), "{period}, {jitter}");
+                assert!(prediction(period, jitter).plan(NOW).is_none(), "{period}, {jitter}");
             }
             assert!(plan(&mut prediction(PERIOD, 200_000)).is_some());
         });
@@ -259,9 +320,9 @@ mod tests {
         on_a_quiet_thread(|| {
             let mut prediction = prediction(PERIOD, 300_000);
             let plan = plan(&mut prediction).unwrap();
-            let window = plan.next(START + 39 * PERIOD).unwrap();
+            let window = plan.next(NOW).unwrap();
             (0..2).for_each(|_| prediction.add_sleep(&plan, window, None, window.begin + 330_000));
-            let refused = (0..100).take_while(|_| prediction.plan().is_none()).count();
+            let refused = (0..100).take_while(|_| prediction.plan(NOW).is_none()).count();
             assert!((1..=16).contains(&refused) || crate::sys::allowed_cores() < 2, "{refused}");
         });
     }
