@@ -301,6 +301,19 @@ typedef enum frameshare_policy {
   FRAMESHARE_POLICY_LOSSLESS = 1
 } frameshare_policy;
 
+/** How a reader waits in frameshare_reader_next. With a timeout of 0 it neither sleeps nor spins. */
+typedef enum frameshare_wake {
+  /** Sleeps until the exporter wakes it. */
+  FRAMESHARE_WAKE_SLEEP = 0,
+  /**
+   * Sleeps until shortly before the next frame is expected, and spins only then: for at most 2 % of a core
+   * on average. Sleeps while the stream has no steady rhythm, and on a busy machine.
+   */
+  FRAMESHARE_WAKE_PREDICT = 1,
+  /** Spins until there is an item, as with a busy_poll_ns without end. Takes a whole core. */
+  FRAMESHARE_WAKE_SPIN = 2
+} frameshare_wake;
+
 /** Configuration of a reader. */
 typedef struct frameshare_reader_config {
   size_t size;
@@ -311,6 +324,7 @@ typedef struct frameshare_reader_config {
   uint32_t max_held;
   /** For latest: maximum number of frames that wait to be taken, up to 64. 0: as the exporter decides. */
   uint32_t max_queued;
+  frameshare_wake wake;
   frameshare_memory memory;
   /** Number of the GPU in CUDA calls, whose primary context is used. Not read with HOST memory. */
   int32_t cuda_device;
@@ -326,7 +340,7 @@ typedef struct frameshare_reader_config {
   int64_t connection_timeout_ns;
   /** Maximum time of the search for the next exporter. */
   int64_t reconnect_timeout_ns;
-  /** Time to spin for the next frame before sleeping. */
+  /** Time to spin at the begin of each wait, before sleeping as wake says. */
   uint64_t busy_poll_ns;
   /** Maximum time of the exporter's GPU work on a frame, not 0. */
   uint64_t fence_timeout_ns;
@@ -338,8 +352,8 @@ typedef struct frameshare_reader_config {
 } frameshare_reader_config;
 
 #define FRAMESHARE_READER_CONFIG_INIT \
-  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, \
-    true, false, INT64_C (5000000000), INT64_C (-1), 0, UINT64_C (2000000000), INT64_C (-1) }
+  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_WAKE_PREDICT, \
+    FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, true, false, INT64_C (5000000000), INT64_C (-1), 0, UINT64_C (2000000000), INT64_C (-1) }
 
 /** Statistics of a reader over all its connections. */
 typedef struct frameshare_reader_stats {
@@ -350,6 +364,9 @@ typedef struct frameshare_reader_stats {
   uint64_t received;
   uint64_t lost;
   uint64_t reconnects;
+  /** Time spent spinning for items, and frames that came during a spin. */
+  uint64_t spin_time_ns;
+  uint64_t spin_frames;
   /** The exporter's process. */
   uint32_t exporter_pid;
   /** Maximum number of frames that it may hold, and the number that it holds. */
@@ -357,7 +374,7 @@ typedef struct frameshare_reader_stats {
   uint32_t held;
 } frameshare_reader_stats;
 
-#define FRAMESHARE_READER_STATS_INIT { sizeof (frameshare_reader_stats), 0, 0, 0, 0, 0, 0, 0 }
+#define FRAMESHARE_READER_STATS_INIT { sizeof (frameshare_reader_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The kind of an item. */
 typedef enum frameshare_item_kind {

@@ -18,7 +18,7 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next, UpstreamSender},
+    reader::{self, Config, Item as Next, UpstreamSender, Wake},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
@@ -31,6 +31,8 @@ use std::{
 /// As [`RawMemory`].
 pub type RawPolicy = c_uint;
 /// As [`RawMemory`].
+pub type RawWake = c_uint;
+/// As [`RawMemory`].
 pub type RawItemKind = c_uint;
 
 structs::define! {
@@ -40,6 +42,7 @@ structs::define! {
         policy: RawPolicy = 0,
         max_held: u32 = 4,
         max_queued: u32 = 1,
+        wake: RawWake = 1,
         memory: RawMemory = 0,
         cuda_device: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),
@@ -56,11 +59,13 @@ structs::define! {
 
 structs::define! {
     /// Statistics of a reader.
-    ReaderStats as "frameshare_reader_stats" of 56 {
+    ReaderStats as "frameshare_reader_stats" of 72 {
         session: u64 = 0,
         received: u64 = 0,
         lost: u64 = 0,
         reconnects: u64 = 0,
+        spin_time_ns: u64 = 0,
+        spin_frames: u64 = 0,
         exporter_pid: u32 = 0,
         credit: u32 = 0,
         held: u32 = 0,
@@ -184,6 +189,12 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         1 => Policy::Lossless,
         other => return Err(Failure::argument(format!("policy is {other}: use an enumerator"))),
     };
+    let wake = match config.wake {
+        0 => Wake::Sleep,
+        1 => Wake::Predict,
+        2 => Wake::Spin,
+        other => return Err(Failure::argument(format!("wake is {other}: use an enumerator"))),
+    };
     let uid = match config.exporter_uid {
         -1 => None,
         uid => Some(u32::try_from(uid).map_err(|_| {
@@ -197,6 +208,7 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         .policy(policy)
         .max_held(config.max_held)
         .max_queued(config.max_queued)
+        .wake(wake)
         .busy_poll(Duration::from_nanos(config.busy_poll_ns))
         .fence_timeout(Duration::from_nanos(config.fence_timeout_ns))
         .connection_timeout(timeout(config.connection_timeout_ns))
@@ -389,6 +401,8 @@ pub unsafe extern "C" fn frameshare_reader_get_stats(reader: *mut Reader, stats:
             received: found.received,
             lost: found.lost,
             reconnects: found.reconnects,
+            spin_time_ns: found.spin_time.as_nanos() as u64,
+            spin_frames: found.spin_frames,
             exporter_pid: found.exporter_pid,
             credit: found.credit,
             held: found.held,

@@ -29,6 +29,7 @@ mod sets;
 mod slow;
 mod stalled;
 mod upstream;
+mod waking;
 mod writes;
 
 use frameshare_tests::{

@@ -227,6 +227,7 @@ wrong_values_are_refused (void)
   REFUSED_READER ("FRAMESHARE_READER_CONFIG_INIT", size, sizeof wrong - 1);
   REFUSED_READER ("FRAMESHARE_READER_CONFIG_INIT", size, SIZE_MAX);
   REFUSED_READER ("policy is 2", policy, (frameshare_policy) 2);
+  REFUSED_READER ("wake is 3", wake, (frameshare_wake) 3);
   REFUSED_READER ("memory is 3", memory, (frameshare_memory) 3);
   REFUSED_READER ("max_held is 65", max_held, 65);
   REFUSED_READER ("max_queued is 65", max_queued, 65);

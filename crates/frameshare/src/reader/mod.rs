@@ -43,6 +43,7 @@ pub use lease::{Frame, UpstreamSender};
 pub use planes::FramePlane;
 pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
+pub use wait::Spun;
 
 use crate::{Interrupt, endpoint::Endpoint, queue::Sleeper, sys::Timeout};
 use connection::{Connection, Search};
@@ -51,7 +52,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
-use wait::{Spun, Waits};
+use wait::Waits;
 
 /// A reader of one stream.
 #[derive(Debug)]
@@ -305,6 +306,11 @@ impl Reader {
     /// Number of frames of this connection that it holds.
     pub fn held(&self) -> u32 {
         self.connection().map_or(0, Connection::held)
+    }
+
+    /// The cost of spins so far ([`Config::wake`]), through all connections.
+    pub fn spun(&self) -> Spun {
+        self.waits.spun()
     }
 
     /// Statistics so far. During a search for the next exporter, session and process are the last

@@ -23,3 +23,4 @@ mod slots;
 mod stream;
 mod upstream;
 mod waiting;
+mod waking;

@@ -82,6 +82,7 @@ impl FrameshareSrc {
             .policy(settings.policy.into())
             .max_held(max_held.min(frameshare::MAX_CREDIT))
             .max_queued(settings.max_queued)
+            .wake(settings.wake.into())
             .busy_poll(settings.busy_poll())
             .connection_timeout(settings.connection_timeout())
             .reconnect(settings.on_disconnect == FrameshareSrcOnDisconnect::Wait)

@@ -171,6 +171,7 @@ impl FrameshareSrc {
             gst::FlowError::Error
         })?;
         Figures::count(&self.figures.received);
+        self.note_spins(running);
         match way {
             Way::InPlace => {}
             Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
@@ -216,6 +217,14 @@ impl FrameshareSrc {
     pub(super) fn note_losses(&self, running: &Running) {
         if let Some(reader) = &running.reader {
             self.figures.lost.store(running.lost_earlier + reader.stats().lost, Relaxed);
+        }
+    }
+
+    /// Updates the cost of spins. A switch to another stream starts them again.
+    fn note_spins(&self, running: &Running) {
+        if let Some(spun) = running.reader.as_ref().map(Reader::spun) {
+            self.figures.spin_time.store(spun.time.as_nanos() as u64, Relaxed);
+            self.figures.spin_frames.store(spun.frames, Relaxed);
         }
     }
 

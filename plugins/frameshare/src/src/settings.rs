@@ -3,7 +3,7 @@
 //! Properties of `framesharesrc`.
 
 use crate::{fence::FrameshareFence, upstream::FrameshareUpstreamEvents};
-use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName};
+use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName, reader::Wake};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
 
@@ -58,6 +58,36 @@ impl FrameshareSrcGpuWait {
     }
 }
 
+/// How the source waits for the next frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareSrcWake")]
+#[non_exhaustive]
+pub enum FrameshareSrcWake {
+    /// Asleep until the exporter wakes it.
+    #[enum_value(name = "Sleep until the exporter wakes the source", nick = "sleep")]
+    Sleep,
+    /// Asleep until shortly before the next frame of a steady stream.
+    #[default]
+    #[enum_value(
+        name = "Poll from shortly before a steady stream's next frame, sleep otherwise",
+        nick = "predict"
+    )]
+    Predict,
+    /// Awake.
+    #[enum_value(name = "Poll until the next frame, which occupies a core", nick = "spin")]
+    Spin,
+}
+
+impl From<FrameshareSrcWake> for Wake {
+    fn from(wake: FrameshareSrcWake) -> Self {
+        match wake {
+            FrameshareSrcWake::Sleep => Self::Sleep,
+            FrameshareSrcWake::Predict => Self::Predict,
+            FrameshareSrcWake::Spin => Self::Spin,
+        }
+    }
+}
+
 /// Frames whose rows are not where the caps alone would put them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcVideoMeta")]
@@ -95,6 +125,7 @@ pub(super) const POLICY: &str = "policy";
 pub(super) const MAX_HELD: &str = "max-held";
 pub(super) const MAX_QUEUED: &str = "max-queued";
 pub(super) const LATENCY: &str = "latency";
+pub(super) const WAKE: &str = "wake";
 pub(super) const BUSY_POLL: &str = "busy-poll";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
 pub(super) const ON_DISCONNECT: &str = "on-disconnect";
@@ -119,6 +150,7 @@ pub(super) struct Settings {
     pub max_held: u32,
     pub max_queued: u32,
     pub latency: gst::ClockTime,
+    pub wake: FrameshareSrcWake,
     /// In ns.
     busy_poll: u64,
     /// In ns; negative: no limit.
@@ -149,6 +181,7 @@ impl Default for Settings {
             max_held: 0,
             max_queued: 0,
             latency: gst::ClockTime::from_mseconds(20),
+            wake: FrameshareSrcWake::default(),
             busy_poll: 0,
             connection_timeout: 5_000_000_000,
             on_disconnect: FrameshareSrcOnDisconnect::default(),
@@ -230,6 +263,7 @@ impl Settings {
             MAX_HELD => self.max_held = value.get().unwrap_or(self.max_held),
             MAX_QUEUED => self.max_queued = value.get().unwrap_or(self.max_queued),
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
+            WAKE => self.wake = value.get().unwrap_or_default(),
             BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
             ON_DISCONNECT => self.on_disconnect = value.get().unwrap_or_default(),
@@ -256,6 +290,7 @@ impl Settings {
             MAX_HELD => self.max_held.to_value(),
             MAX_QUEUED => self.max_queued.to_value(),
             LATENCY => self.latency.nseconds().to_value(),
+            WAKE => self.wake.to_value(),
             BUSY_POLL => self.busy_poll.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
             ON_DISCONNECT => self.on_disconnect.to_value(),
@@ -322,9 +357,17 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .default_value(default.latency.nseconds())
                 .mutable_playing()
                 .build(),
+            glib::ParamSpecEnum::builder_with_default(WAKE, default.wake)
+                .nick("Wake")
+                .blurb("How to wait for the next frame; stats has the cost (spin-time)")
+                .mutable_ready()
+                .build(),
             glib::ParamSpecUInt64::builder(BUSY_POLL)
                 .nick("Busy poll")
-                .blurb("Time to poll for the next frame before sleeping (in ns); occupies a core")
+                .blurb(
+                    "Time to poll for the next frame before sleeping as wake says (in ns); occupies a core. \
+                     wake=spin polls without limit",
+                )
                 .maximum(u64::MAX - 1)
                 .default_value(default.busy_poll)
                 .mutable_ready()
@@ -463,6 +506,20 @@ mod tests {
         assert_eq!(settings.fence_timeout(), Duration::from_millis(7));
         for name in [EXPORTER_UID, FENCE_TIMEOUT] {
             assert!(properties().iter().any(|property| property.name() == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn wake_reaches_engine_config() {
+        let mut settings = Settings::default();
+        assert_eq!(Wake::from(settings.wake), frameshare::reader::Config::default().wake);
+        for (wake, expected) in [
+            (FrameshareSrcWake::Sleep, Wake::Sleep),
+            (FrameshareSrcWake::Predict, Wake::Predict),
+            (FrameshareSrcWake::Spin, Wake::Spin),
+        ] {
+            settings.set(WAKE, &wake.to_value());
+            assert_eq!(Wake::from(settings.wake), expected);
         }
     }
 

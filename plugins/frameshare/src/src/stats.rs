@@ -26,6 +26,10 @@ pub(super) struct Figures {
     pub copied_for_layout: AtomicU64,
     pub reconnections: AtomicU64,
     pub repeated: AtomicU64,
+    /// Time of this element's readers in spins for frames, in ns.
+    pub spin_time: AtomicU64,
+    /// Frames that came during a spin.
+    pub spin_frames: AtomicU64,
     /// Upstream events that were sent to the exporter.
     pub upstream_events: AtomicU64,
     /// Copies of frames in host memory that elements downstream made, to write for example.
@@ -49,6 +53,8 @@ impl Figures {
             &self.copied_for_layout,
             &self.reconnections,
             &self.repeated,
+            &self.spin_time,
+            &self.spin_frames,
             &self.upstream_events,
             &self.copied_downstream,
         ] {
@@ -78,6 +84,8 @@ impl Figures {
             .field("copied-downstream", self.copied_downstream.load(Relaxed))
             .field("repeated", self.repeated.load(Relaxed))
             .field("upstream-events", self.upstream_events.load(Relaxed))
+            .field("spin-time", self.spin_time.load(Relaxed))
+            .field("spin-frames", self.spin_frames.load(Relaxed))
             .build()
     }
 }

@@ -10,7 +10,7 @@
 use crate::{Result, child, options::Options, print};
 use frameshare::{
     Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
-    reader::{self, Frame, Item, Reader},
+    reader::{self, Frame, Item, Reader, Wake},
     upstream::{Navigation, Qos, UpstreamEvent},
 };
 use frameshare_tests::content;
@@ -39,12 +39,22 @@ fn send(reader: &Reader, key: &str) -> Result<()> {
     Ok(print(&json!({ "event": "pressed", "navigation": pressed, "qos": reported }))?)
 }
 
+fn wake(options: &Options) -> Result<Wake> {
+    match options.get::<String>("wake")?.as_deref() {
+        Some("sleep") => Ok(Wake::Sleep),
+        None | Some("predict") => Ok(Wake::Predict),
+        Some("spin") => Ok(Wake::Spin),
+        Some(other) => Err(format!("invalid --wake {other:?}: expected sleep, predict or spin").into()),
+    }
+}
+
 pub fn read(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
     let timeout = Duration::from_millis(options.or("timeout-ms", 5000)?);
     let config = reader::Config::default()
         .name("peer")
         .policy(options.or("policy", Policy::Latest)?)
+        .wake(wake(options)?)
         .max_held(options.or("max-held", 4)?)
         .max_queued(options.or("max-queued", MAX_CREDIT)?)
         .connection_timeout(Some(timeout))
@@ -122,6 +132,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         "held": reader.stats().held,
         "futex_sleeps": reader.stats().futex_sleeps,
         "missed_wakes": reader.stats().missed_wakes,
+        "spin_frames": reader.stats().spin_frames,
     });
     if let Some(latencies) = &mut tally.latencies {
         latencies.sort_unstable();
