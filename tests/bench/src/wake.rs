@@ -235,7 +235,7 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
 /// Measures, and prints a table.
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
-        "\n{RATE} frames/s, {readers} reader(s): time from the publication until the slowest reader has the \
+        "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader has the \
          frame, in µs; CPU time of a reader, and the part of it in spins, % of a core\n"
     );
     println!("| jitter of the source | way | p50 | p95 | CPU | spins | frames that came in a spin, % |");

@@ -2,7 +2,7 @@
 
 //! Tests of the element in a pipeline, fed by an exporter of the engine in the same process.
 
-use super::FrameshareSrc;
+use super::{FrameshareSrc, settings::FrameshareSrcWake};
 use crate::meta::FrameshareMeta;
 use frameshare::{
     Endpoint, Format, Interrupt, Plane, Sequence, Video,
@@ -522,8 +522,14 @@ fn state_changes_interrupt_every_wait() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = Endpoint::at(folder.path().join("nobody.sock")).unwrap();
     let stream = Stream::new();
-    for (endpoint, poll) in [(&nobody, 0), (&stream.endpoint, 0), (&stream.endpoint, u64::MAX - 1)] {
-        let reader = Downstream::new(endpoint);
+    let (predict, spin) = (FrameshareSrcWake::Predict, FrameshareSrcWake::Spin);
+    for (endpoint, poll, wake) in [
+        (&nobody, 0, predict),
+        (&stream.endpoint, 0, predict),
+        (&stream.endpoint, u64::MAX - 1, predict),
+        (&stream.endpoint, 0, spin),
+    ] {
+        let reader = Downstream::new(endpoint).set("wake", wake);
         let reader = reader.set("connection-timeout", -1_i64).set("busy-poll", poll).play();
         thread::sleep(Duration::from_millis(50));
         let start = Instant::now();
@@ -532,6 +538,22 @@ fn state_changes_interrupt_every_wait() {
         reader.pipeline.set_state(gst::State::Null).unwrap();
         assert!(start.elapsed() < PATIENCE);
     }
+}
+
+#[test]
+fn spinning_source_counts_its_cost() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("wake", FrameshareSrcWake::Spin).play();
+    stream.wait_for_reader();
+    let begin = Instant::now();
+    // A frame that comes before the source waits again is in no spin.
+    while reader.stat("spin-frames") == 0 {
+        assert!(begin.elapsed() < PATIENCE, "no frame came in a spin");
+        stream.publish(1, &[], None);
+        reader.next();
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(reader.stat("spin-time") > 0);
 }
 
 #[test]
