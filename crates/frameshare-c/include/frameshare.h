@@ -301,7 +301,7 @@ typedef enum frameshare_policy {
   FRAMESHARE_POLICY_LOSSLESS = 1
 } frameshare_policy;
 
-/** How a reader waits in frameshare_reader_next. With a timeout of 0 it neither sleeps nor spins. */
+/** Waits of frameshare_reader_next. With a timeout of 0 it neither sleeps nor spins. */
 typedef enum frameshare_wake {
   /** Sleeps until the exporter wakes it. */
   FRAMESHARE_WAKE_SLEEP = 0,

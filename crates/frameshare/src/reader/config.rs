@@ -14,8 +14,8 @@ pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 /// Default of [`Config::max_gop_bytes`].
 pub const MAX_GOP_BYTES: u64 = 64 << 20;
 
-/// How a reader waits for the next item in [`Reader::next`](super::Reader::next). Readers of a
-/// [`ReaderSet`](super::ReaderSet) and of event loops sleep in any case.
+/// Waits for the next item in [`Reader::next`](super::Reader::next): asleep or spinning. Readers of
+/// a [`ReaderSet`](super::ReaderSet) and of event loops sleep in any case.
 ///
 /// Every mode spins for some microseconds while frames follow each other faster than a sleep takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub struct Config {
     /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost in
     /// any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
     pub max_queued: u32,
-    /// How it waits for the next item.
+    /// Whether waits for the next item sleep or spin.
     pub wake: Wake,
     /// Maximum time to spin at the begin of each wait, before sleeping as [`wake`](Self::wake)
     /// says. [`Wake::Spin`] never sleeps, so it has no further effect there.

@@ -60,8 +60,8 @@ impl Spin {
         RECENT.get().allows_spin(Instant::now()) && allowed_cores() >= 2
     }
 
-    /// Ends the spin because the awaited event has come. Returns whether the thread was alone on its
-    /// core, which also decides on its next spins.
+    /// Ends the spin because the awaited event has come. Returns whether the thread was alone on
+    /// its core, which also decides on its next spins.
     pub fn finish(self) -> bool {
         let now = Instant::now();
         let was_alone = self.begun.is_some_and(|begun| !self.over && begun.was_alone(now));

@@ -58,7 +58,7 @@ impl FrameshareSrcGpuWait {
     }
 }
 
-/// How the source waits for the next frame.
+/// Waits for the next frame: asleep or polling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcWake")]
 #[non_exhaustive]

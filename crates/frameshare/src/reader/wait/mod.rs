@@ -234,7 +234,8 @@ impl Waits {
         Ok(item)
     }
 
-    /// Spins while a frame is expected. A spin without one may have kept the exporter from its core.
+    /// Spins while a frame is expected. A spin without one may have kept the exporter from its
+    /// core.
     fn spin_within(&mut self, window: Window, connection: &mut Connection, limits: Limits<'_>) -> Next {
         connection.end_sleep();
         let mut spin = Spin::of(window.until_end(monotonic_ns()));
