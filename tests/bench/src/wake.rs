@@ -142,7 +142,8 @@ pub fn read(plan: &str) -> Result<()> {
     loop {
         match reader.next(None, &interrupt)? {
             Some(Item::Frame(frame)) => {
-                if watch.see(frame.descriptor().published) {
+                let begins = watch.see(frame.descriptor().published);
+                if begins {
                     before = reader.stats();
                 }
             }
