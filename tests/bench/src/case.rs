@@ -14,8 +14,10 @@ pub enum Transport {
     Lossless,
     /// `framesharesink` and `framesharesrc policy=latest`.
     Latest,
-    /// As `Lossless`, with readers that busy-poll and never sleep. Needs more cores than readers.
+    /// As `Lossless`, with readers that poll and never sleep. Needs more cores than readers.
     Polling,
+    /// As `Lossless`, with readers that sleep until the exporter wakes them.
+    Sleeping,
     /// The engine alone, without GStreamer, to tell its share of the cost.
     Engine,
     /// `unixfdsink` and `unixfdsrc`.
@@ -31,7 +33,7 @@ pub enum Transport {
     Gpu,
     /// As `Gpu`, with a decoder that copies into frameshare's pool.
     GpuPool,
-    /// As `Gpu`, with readers that busy-poll and never sleep.
+    /// As `Gpu`, with readers that poll and never sleep.
     GpuPolling,
     /// As `Gpu`, with readers that receive frames after their ready fence is signaled, so that no
     /// stream waits.
@@ -57,6 +59,7 @@ impl Transport {
             Self::Lossless => "frameshare",
             Self::Latest => "frameshare, latest",
             Self::Polling | Self::GpuPolling => "frameshare, polling",
+            Self::Sleeping => "frameshare, sleeping",
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
@@ -86,10 +89,13 @@ impl Transport {
         matches!(self, GpuPool | GpuVmm | GpuVmmEvent | GpuMempool | GpuLegacy)
     }
 
-    /// Time in ns for which readers busy-poll before they sleep: longer than any frame interval, or
-    /// 0.
-    pub fn busy_poll(self) -> u64 {
-        if matches!(self, Self::Polling | Self::GpuPolling) { 1_000_000_000 } else { 0 }
+    /// Value of the `wake` property of `framesharesrc`.
+    pub fn wake(self) -> &'static str {
+        match self {
+            Self::Polling | Self::GpuPolling => "spin",
+            Self::Sleeping => "sleep",
+            _ => "predict",
+        }
     }
 
     /// Value of the `gpu-wait` property of `framesharesrc`.
@@ -138,6 +144,7 @@ impl FromStr for Transport {
             "lossless" => Self::Lossless,
             "latest" => Self::Latest,
             "polling" => Self::Polling,
+            "sleeping" => Self::Sleeping,
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
@@ -154,8 +161,8 @@ impl FromStr for Transport {
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
-                "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, \
-                 pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
+                "there is no transport {name}: they are lossless, latest, polling, sleeping, engine, unixfd, \
+                 shm, pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
                  gpu-mempool, gpu-legacy, cudaipc, decoder"
             ),
         })
