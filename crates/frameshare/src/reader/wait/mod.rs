@@ -8,6 +8,8 @@
 
 mod arrivals;
 mod prediction;
+#[cfg(test)]
+mod tests;
 
 use super::{
     config::{Config, Wake},
@@ -253,84 +255,5 @@ pub(super) fn ask_again(connection: &Connection, config: &Config) -> Option<Dura
         Recheck::Nothing => None,
         Recheck::Deadline => Some((config.fence_timeout / 8).clamp(Backoff::SLOWEST, LATE_CHECK)),
         Recheck::ReadyFence => Some(Backoff::SLOWEST),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        Endpoint, Event,
-        exporter::{self, Exporter, Purpose},
-        fence::Written,
-    };
-    use std::thread;
-
-    /// Runs a spin of a reader, one after another until one ends with an item or an error, while
-    /// another thread does something.
-    fn spin_until(act: impl FnOnce(Exporter, &Interrupt) + Send) -> (Next, Waits) {
-        let folder = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
-        let exporter = Exporter::bind(&endpoint, exporter::Config::default(), drop).unwrap();
-        let (config, interrupt) = (Config::default(), Interrupt::new().unwrap());
-        let mut connection = super::super::connection::connect(&endpoint, &config, &interrupt).unwrap();
-        let mut waits = Waits::new();
-        let item = thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(Duration::from_millis(20));
-                act(exporter, &interrupt);
-            });
-            let begin = Instant::now();
-            loop {
-                let now = monotonic_ns();
-                let window = Window { begin: now, end: now + 60_000_000_000 };
-                let limits = Limits { timeout: Timeout::Never, interrupt: &interrupt };
-                let item = waits.spin_within(window, &mut connection, limits);
-                if !matches!(item, Ok(None)) {
-                    return item;
-                }
-                // On one core there is no spin.
-                if begin.elapsed() > Duration::from_secs(50) || crate::sys::allowed_cores() < 2 {
-                    return waits.next(&mut connection, &config, Timeout::Never, &interrupt);
-                }
-            }
-        });
-        (item, waits)
-    }
-
-    #[test]
-    fn spin_ends_with_interrupt() {
-        let (item, _) = spin_until(|exporter, interrupt| {
-            interrupt.set();
-            drop(exporter);
-        });
-        assert!(matches!(item, Err(ReadError::Interrupted | ReadError::Stopped(_))), "{item:?}");
-    }
-
-    #[test]
-    fn spin_ends_with_event() {
-        let (item, _) = spin_until(|exporter, _| {
-            exporter.send_event(Event { kind: 7, sticky: false, payload: vec![1] }).unwrap();
-            thread::sleep(Duration::from_millis(100));
-        });
-        assert!(matches!(&item, Ok(Some(Item::Event(event))) if event.kind == 7), "{item:?}");
-    }
-
-    #[test]
-    fn spin_ends_with_the_exporter() {
-        let (item, _) = spin_until(|exporter, _| drop(exporter));
-        assert!(matches!(item, Err(ReadError::Stopped(_))), "{item:?}");
-    }
-
-    #[test]
-    fn frame_of_a_spin_is_counted() {
-        let (item, waits) = spin_until(|exporter, interrupt| {
-            let slot = exporter.acquire(100, Purpose::Copy).unwrap();
-            exporter.publish(exporter::Frame::new(&slot, 100, Written::Cpu), interrupt).unwrap();
-            thread::sleep(Duration::from_millis(100));
-        });
-        assert!(matches!(item, Ok(Some(Item::Frame(_)))), "{item:?}");
-        let spun = waits.spun();
-        assert!((spun.frames == 1 && !spun.time.is_zero()) || crate::sys::allowed_cores() < 2, "{spun:?}");
     }
 }
