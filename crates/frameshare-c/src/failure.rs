@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use frameshare::{
-    EndpointError, MemoryKind, Reason, cuda,
+    EndpointError, Reason, cuda,
     exporter::{AcquireError, BindError, EventTooLong, Interrupted, PublishError},
     fence::FenceError,
     memory::MemoryError,
@@ -135,7 +135,7 @@ fn of_connect(error: &ConnectError) -> Status {
 }
 
 fn of_memory(error: &MemoryError) -> Status {
-    if error.kind == MemoryKind::Host { Status::NoResources } else { Status::Cuda }
+    if error.kind.is_gpu() { Status::Cuda } else { Status::NoResources }
 }
 
 impl From<io::Error> for Failure {

@@ -18,6 +18,15 @@ pub enum MemoryKind {
     /// An allocation from a CUDA stream-ordered pool, shared by the pool's descriptor and a pointer
     /// export.
     Pool,
+    /// A dma-buf of a third party, such as a camera's or a GPU's driver, shared by file descriptor.
+    DmaBuf,
+}
+
+impl MemoryKind {
+    /// Returns whether it is memory of a GPU that CUDA imports.
+    pub fn is_gpu(self) -> bool {
+        matches!(self, Self::Legacy | Self::Vmm | Self::Pool)
+    }
 }
 
 /// Fence kind: orders a reader's GPU work on a frame after the exporter's, and the exporter's next
@@ -75,6 +84,14 @@ macro_rules! words {
         }
     };
 }
-words!(MemoryKind, "memory kind", Host = "host", Legacy = "legacy", Vmm = "vmm", Pool = "pool");
+words!(
+    MemoryKind,
+    "memory kind",
+    Host = "host",
+    Legacy = "legacy",
+    Vmm = "vmm",
+    Pool = "pool",
+    DmaBuf = "dmabuf"
+);
 words!(FenceKind, "fence kind", None = "none", Event = "event", Timeline = "timeline");
 words!(Policy, "policy", Latest = "latest", Lossless = "lossless");

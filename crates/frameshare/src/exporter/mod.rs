@@ -40,7 +40,7 @@ mod video;
 pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted, UseGpuError};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
-pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
+pub use observe::{DmaBufStats, Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
 pub use video::{NewFrame, VideoExporter, VideoExporterError};
 
@@ -48,20 +48,23 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    memory::select::Lacking,
+    memory::{
+        dma_buf::{self, DmaBuf},
+        select::Lacking,
+    },
     sys::{BindFailure, Listener, Timeout},
 };
 use delivery::backpressure;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
-    Sequence,
+    MemoryKind, Sequence,
     message::{Format, Reason},
 };
 use link::is_exhausted;
 use service::Service;
 use slot::Vacancy;
 use state::{Shared, State};
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 /// Maximum time that the end of an exporter waits for its notice handler.
 const FLUSH: Duration = Duration::from_millis(200);
@@ -231,7 +234,46 @@ impl Exporter {
     /// # Errors
     /// [`CannotAdopt`] with the first reader that cannot.
     pub fn can_adopt(&self) -> Result<(), CannotAdopt> {
-        self.0.shared.lock().cannot_adopt().map_or(Ok(()), Err)
+        self.0.shared.lock().cannot_adopt(MemoryKind::Legacy).map_or(Ok(()), Err)
+    }
+
+    /// Returns a slot for a dma-buf that another component allocated and owns, to be published in
+    /// place: its existing slot, found by its inode, or a new one. The exporter keeps a descriptor
+    /// of its own, which readers get a duplicate of.
+    ///
+    /// A publication waits for no device: readers wait for the fences that drivers attach to what
+    /// they write, no longer than their `fence_timeout`. The user data of the publication
+    /// ([`Frame::keep`]) is dropped when its last lease has ended and devices have finished the
+    /// readers' work on the dma-buf, or after [`Config::fence_timeout`]. Until then the owner must
+    /// not write it.
+    ///
+    /// Readers of the exporter's user and of [`Config::trusted_uids`] get dma-bufs, since every
+    /// reader can write them. If another reader is present, publishing fails with
+    /// [`PublishError::NotForAll`]; a copy in a slot of host memory is for all.
+    ///
+    /// # Errors
+    /// [`AcquireError::Memory`] if the descriptor is not a dma-buf, or cannot be mapped;
+    /// [`AcquireError::Closed`].
+    pub fn adopt_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Slot, AcquireError> {
+        let id = dma_buf::identity(dma_buf)?;
+        if let Some(slot) = self.locked(|state| state.known_dma_buf(id))? {
+            return Ok(slot);
+        }
+        // Drivers may take long to map it: with the state unlocked.
+        let memory = Arc::new(DmaBuf::share(dma_buf)?);
+        self.locked(|state| state.adopt_dma_buf(id, memory, self.0.shared.id))
+    }
+
+    /// Returns whether every present reader can read dma-bufs; the error names one that cannot, and
+    /// the reason. A reader that joins later may be unable to: then publishing fails with
+    /// [`PublishError::NotForAll`].
+    ///
+    /// # Errors
+    /// [`CannotAdopt`] with the first reader that cannot.
+    pub fn can_adopt_dma_bufs(&self) -> Result<(), CannotAdopt> {
+        let mut state = self.0.shared.lock();
+        state.note_dma_bufs();
+        state.cannot_adopt(MemoryKind::DmaBuf).map_or(Ok(()), Err)
     }
 
     /// Retires adopted memory: readers are asked to drop their imports, and each owner is dropped

@@ -7,6 +7,7 @@
 
 pub mod adopted;
 mod copy;
+pub mod dma_buf;
 mod error;
 pub mod host;
 pub mod legacy;
@@ -57,6 +58,10 @@ pub trait Allocation: Debug + Send + Sync {
     fn size(&self) -> u64;
     /// The data that an importer needs.
     fn handle(&self) -> Handle<'_>;
+    /// The dma-buf, if it is one.
+    fn dma_buf(&self) -> Option<&dma_buf::DmaBuf> {
+        None
+    }
 }
 
 /// Imported memory of another process; dropping it ends the import. The owner ensures that no GPU
@@ -64,6 +69,10 @@ pub trait Allocation: Debug + Send + Sync {
 pub trait Import: Debug + Send + Sync {
     /// Its address in the reader.
     fn address(&self) -> Address;
+    /// The dma-buf, if it is one.
+    fn dma_buf(&self) -> Option<&dma_buf::DmaBuf> {
+        None
+    }
 }
 
 /// Allocates the slots of one generation.
@@ -119,7 +128,7 @@ pub fn allocator(
 }
 
 /// Returns an importer of a kind, for the slots of one generation, with the descriptor for all of
-/// them. All kinds but `host` need the context that frames are read in.
+/// them. All kinds but `host` and `dmabuf` need the context that frames are read in.
 ///
 /// # Errors
 /// [`MemoryError`] without the context or the descriptor, or if the driver fails.
@@ -131,6 +140,7 @@ pub fn importer(
     let failed = MemoryError::of(Operation::Import, None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host::default()),
+        (MemoryKind::DmaBuf, _) => Arc::new(dma_buf::DmaBufImporter),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {

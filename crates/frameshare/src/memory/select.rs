@@ -28,6 +28,11 @@ pub enum Unavailable {
     /// This version has no such kind.
     #[error("{0} memory is unknown to this version")]
     UnknownKind(MemoryKind),
+    /// The exporter shares memory of this kind, and does not allocate it.
+    #[error(
+        "{0} memory is not allocated by the exporter: dma-bufs of other components are shared as they come"
+    )]
+    NotAllocated(MemoryKind),
     /// Fences of this kind are the GPU's.
     #[error("{0} fences need a GPU")]
     FenceNeedsGpu(FenceKind),
@@ -137,6 +142,7 @@ pub fn supports(kind: MemoryKind, device: Option<&Device>) -> Result<(), Unavail
         MemoryKind::Vmm => memory::Kind::Vmm,
         MemoryKind::Pool => memory::Kind::Pool,
         MemoryKind::Legacy => memory::Kind::Legacy,
+        MemoryKind::DmaBuf => return Err(Unavailable::NotAllocated(kind)),
         kind => return Err(Unavailable::UnknownKind(kind)),
     };
     let device = device.ok_or(Unavailable::NeedsGpu(kind))?;

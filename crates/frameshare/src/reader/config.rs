@@ -3,7 +3,10 @@
 //! Configuration of a reader.
 
 use super::error::ConfigError;
-use crate::{Endpoint, sys::is_overflow_uid};
+use crate::{
+    Endpoint,
+    sys::{is_overflow_uid, is_own_or_root},
+};
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{FenceKind, Policy, limits::MAX_CREDIT};
 use std::{sync::Arc, time::Duration};
@@ -117,6 +120,12 @@ pub struct Config {
     /// Whether the files of imported host memory stay open, one for each slot, for
     /// [`Frame::file`](super::Frame::file).
     pub keep_files: bool,
+    /// Whether frames in dma-bufs come in place: memory of a device, such as a camera's, mapped for
+    /// the CPU to read ([`Frame::dma_buf`](super::Frame::dma_buf)); true by default. Otherwise the
+    /// exporter copies them into host memory, for all readers of the stream. They are accepted from
+    /// exporters of this process's user, of root and of [`exporter_uid`](Self::exporter_uid) only:
+    /// whether an access to one may raise SIGBUS is up to its driver.
+    pub dma_bufs: bool,
 }
 
 impl Default for Config {
@@ -139,6 +148,7 @@ impl Default for Config {
             max_metadata_bytes: MAX_METADATA_BYTES,
             max_gop_bytes: MAX_GOP_BYTES,
             keep_files: false,
+            dma_bufs: true,
         }
     }
 }
@@ -278,9 +288,21 @@ impl Config {
         self.keep_files = keep_files;
         self
     }
+
+    /// Sets [`dma_bufs`](Self#structfield.dma_bufs).
+    #[must_use]
+    pub fn dma_bufs(mut self, dma_bufs: bool) -> Self {
+        self.dma_bufs = dma_bufs;
+        self
+    }
 }
 
 impl Config {
+    /// Returns whether dma-bufs are accepted from an exporter of this user.
+    pub(super) fn accepts_dma_bufs(&self, uid: u32) -> bool {
+        self.dma_bufs && (is_own_or_root(uid) || self.exporter_uid == Some(uid))
+    }
+
     /// Checks the ranges that the fields document.
     ///
     /// # Errors

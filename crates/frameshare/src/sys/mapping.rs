@@ -6,9 +6,9 @@
 //!
 //! Host memory is mapped in this file only. A [`Mapping`] owns its address range from `mmap` to
 //! `munmap`; the file behind it is sealed against shrinking (own files) or checked to be
-//! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault. Other
-//! processes may write the memory at any time, so it is only handed out as atomics or as a raw
-//! pointer.
+//! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault; a dma-buf
+//! has a fixed size, and its driver is trusted. Other processes may write the memory at any time,
+//! so it is only handed out as atomics or as a raw pointer.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

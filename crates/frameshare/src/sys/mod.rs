@@ -6,6 +6,7 @@
 
 pub mod backoff;
 mod clock;
+mod dma_buf;
 mod epoll;
 mod folder_watch;
 mod futex;
@@ -30,6 +31,7 @@ mod user_ns;
 mod wake;
 
 pub use clock::monotonic_ns;
+pub use dma_buf::{DmaBufId, Fences, PendingFences, begin_cpu_read, dma_buf_size, end_cpu_read};
 pub use epoll::{Epoll, Interest};
 pub use folder_watch::{FolderChange, FolderWatch};
 pub use futex::{Slept, WakeGroup, WakeWord};

@@ -206,7 +206,8 @@ impl Leases {
         signals: &mut Signals,
     ) -> Result<(), Ending> {
         // Host frames are complete when they are published, and unused when they are released.
-        let is_fenced = kind != MemoryKind::Host;
+        // Fences of dma-bufs are the kernel's.
+        let is_fenced = kind.is_gpu();
         if is_fenced {
             self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
         }

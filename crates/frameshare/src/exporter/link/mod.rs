@@ -20,7 +20,7 @@ pub use fence::LinkFence;
 pub use leases::Leases;
 pub use liveness::Liveness;
 pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage, payload_file};
-pub use route::Route;
+pub use route::{CannotAdopt, Route};
 pub use start::Start;
 pub use upstream::Upstream;
 
@@ -101,8 +101,7 @@ pub struct Link {
     liveness: Option<Liveness>,
     /// The reader gets frames in host memory although the stream's frames are on a GPU.
     downloads: bool,
-    /// The reason why the reader cannot read adopted memory, if it cannot.
-    cannot_adopt: Option<String>,
+    cannot_adopt: CannotAdopt,
     /// The reader copies frames of the present format into its default layout.
     copies_for_layout: bool,
     pub upstream: Upstream,
@@ -582,14 +581,18 @@ impl Link {
         mem::replace(&mut self.downloads, true)
     }
 
-    /// The reason why the reader cannot read adopted memory, if it cannot.
-    pub fn cannot_adopt(&self) -> Option<&str> {
-        self.cannot_adopt.as_deref()
+    /// The reason why the reader cannot read adopted memory of this kind, if it cannot.
+    pub fn cannot_adopt(&self, kind: MemoryKind) -> Option<&str> {
+        self.cannot_adopt.of(kind)
     }
 
-    /// Records that the reader cannot read adopted memory.
-    pub fn forbid_adopted(&mut self, why: String) {
-        self.cannot_adopt = Some(why);
+    /// Records that the reader cannot read adopted memory of this kind.
+    pub fn forbid_adopted(&mut self, kind: MemoryKind, why: String) {
+        let forbidden = match kind {
+            MemoryKind::DmaBuf => &mut self.cannot_adopt.dma_buf,
+            _ => &mut self.cannot_adopt.cuda,
+        };
+        *forbidden = Some(why);
     }
 
     /// Returns whether the reader copies frames of the present format into its default layout.
@@ -603,7 +606,7 @@ impl Link {
     }
 
     /// Uses another route from now on.
-    pub fn set_route(&mut self, downloads: bool, cannot_adopt: Option<String>) {
+    pub fn set_route(&mut self, downloads: bool, cannot_adopt: CannotAdopt) {
         (self.downloads, self.cannot_adopt) = (downloads, cannot_adopt);
     }
 }

@@ -12,4 +12,4 @@ pub use copies::Copies;
 pub use handler::NoticeHandler;
 pub use notice::{Notice, ReaderInfo};
 pub use rejection_log::RejectionLog;
-pub use stats::{ReaderStats, Stats};
+pub use stats::{DmaBufStats, ReaderStats, Stats};

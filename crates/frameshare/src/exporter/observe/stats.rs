@@ -39,6 +39,18 @@ pub struct ReaderStats {
     pub lag: u64,
 }
 
+/// Frames that were published in dma-bufs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DmaBufStats {
+    /// All of them.
+    pub frames: u64,
+    /// Those that a device still wrote, by a fence of its driver, when they were published: readers
+    /// waited for it. 0 if the driver attaches no fences, and completes frames before it passes
+    /// them on.
+    pub fenced: u64,
+}
+
 /// Statistics of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,6 +85,8 @@ pub struct Stats {
     pub readers_total: u64,
     /// Copied frames by reason: see [`Exporter::count_copy`](super::super::Exporter::count_copy).
     pub copies: Vec<CopyCount>,
+    /// Frames published in dma-bufs.
+    pub dma_bufs: DmaBufStats,
     /// The exporter uses its GPU as a client of NVIDIA's multi-process service (MPS): a fatal error
     /// of another client ends its context, too.
     pub is_mps_client: bool,

@@ -4,8 +4,8 @@
 
 use super::{AcquireError, Slot, SlotInner};
 use crate::{
-    memory::{Allocation, Allocator, MemoryError, adopted::AdoptedAllocation, allocator},
-    sys::Label,
+    memory::{Allocation, Allocator, MemoryError, allocator},
+    sys::{DmaBufId, Label},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{MemoryKind, SlotId};
@@ -46,8 +46,16 @@ struct Entry {
 enum Source {
     /// The exporter's own allocator.
     Allocated(Arc<dyn Allocator>),
-    /// Adopted allocations, indexed by `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
-    Adopted(BTreeMap<u64, u32>),
+    /// Adopted allocations, by their identities.
+    Adopted(BTreeMap<AdoptedId, u32>),
+}
+
+/// The identity of an adopted allocation, which no other one has while it is adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdoptedId {
+    /// Of CUDA memory: `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    Cuda(u64),
+    DmaBuf(DmaBufId),
 }
 
 /// A place for a frame.
@@ -97,9 +105,9 @@ impl Generation {
         Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu, label)? })
     }
 
-    /// A generation of adopted allocations, each of `slot_size` bytes.
-    pub fn of_adopted(id: u32, slot_size: u64) -> Self {
-        Self::of(id, slot_size, MemoryKind::Legacy, Source::Adopted(BTreeMap::new()))
+    /// A generation of adopted allocations of this kind, each of `slot_size` bytes.
+    pub fn of_adopted(id: u32, slot_size: u64, kind: MemoryKind) -> Self {
+        Self::of(id, slot_size, kind, Source::Adopted(BTreeMap::new()))
     }
 
     fn of(id: u32, slot_size: u64, kind: MemoryKind, source: Source) -> Self {
@@ -147,17 +155,17 @@ impl Generation {
     }
 
     /// Returns the slot of an adopted allocation, if it has one.
-    pub fn adopted(&self, buffer_id: u64) -> Option<Slot> {
+    pub fn adopted(&self, id: AdoptedId) -> Option<Slot> {
         let Source::Adopted(known) = &self.source else { return None };
         // Adopted slots are not retired one by one.
-        known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).map(Entry::slot)
+        known.get(&id).and_then(|index| self.slots.get(*index as usize)).map(Entry::slot)
     }
 
     /// Makes a slot of an adopted allocation.
-    pub fn adopt(&mut self, memory: AdoptedAllocation, buffer_id: u64, exporter: u64) -> Slot {
-        let slot = self.add(Arc::new(memory), exporter);
+    pub fn adopt(&mut self, memory: Arc<dyn Allocation>, id: AdoptedId, exporter: u64) -> Slot {
+        let slot = self.add(memory, exporter);
         if let Source::Adopted(known) = &mut self.source {
-            known.insert(buffer_id, slot.0.id.index);
+            known.insert(id, slot.0.id.index);
         }
         slot
     }

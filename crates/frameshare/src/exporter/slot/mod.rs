@@ -4,7 +4,7 @@
 
 mod generation;
 
-pub use generation::{Generation, Unallocated, Vacancy};
+pub use generation::{AdoptedId, Generation, Unallocated, Vacancy};
 
 use super::error::Interrupted;
 use crate::{

@@ -6,7 +6,7 @@ use super::{LargeAreas, State};
 use crate::{
     exporter::{
         error::SetupError,
-        link::{Attachment, Ending, Link, Packet, Route, WaitingFrame},
+        link::{Attachment, CannotAdopt, Ending, Link, Packet, Route, WaitingFrame},
         observe::{Notice, ReaderInfo},
         slot::Slot,
     },
@@ -138,7 +138,8 @@ impl State {
             self.begin_downloads()?;
         }
         let local = peer.is_this_process(&hello.nonce);
-        let cannot_adopt = if direct { self.why_not_adopted(peer, hello, local) } else { None };
+        let cuda = if direct { self.why_not_adopted(peer, hello, local) } else { None };
+        let cannot_adopt = CannotAdopt { cuda, dma_buf: self.why_no_dma_buf(peer, hello) };
         Ok(Route { fence, downloads: !direct, cannot_adopt, local })
     }
 
@@ -163,6 +164,16 @@ impl State {
             other.map(|_| "another CUDA context of its process reads this stream")
         };
         why.map(Into::into)
+    }
+
+    /// Returns the reason why a reader gets no dma-bufs, if there is one. It could write them, also
+    /// through a descriptor that is open for reading only: devices that import a dma-buf do not
+    /// check its mode.
+    fn why_no_dma_buf(&self, peer: &Peer, hello: &Hello) -> Option<String> {
+        if !self.config.may_have_gpu_memory(peer) {
+            return Some("it is not of the exporter's user, nor of a trusted one".into());
+        }
+        (!hello.memory.contains(&MemoryKind::DmaBuf)).then(|| "it takes no dma-bufs".into())
     }
 
     /// Refuses a reader whose frames could later not be allocated for lack of files.

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Adopted memory: slots in allocations of another component.
+//! Adopted memory: slots in allocations of another component, by CUDA or as dma-bufs.
 
 use super::State;
 use crate::{
     exporter::{
         frame::CannotAdopt,
-        slot::{AcquireError, Generation, Slot},
+        slot::{AcquireError, AdoptedId, Generation, Slot},
     },
-    memory::{Address, Allocation, MemoryError, MemoryFault, Operation, adopted},
+    memory::{Address, Allocation, MemoryError, MemoryFault, Operation, adopted, dma_buf::DmaBuf},
+    sys::DmaBufId,
 };
 use frameshare_protocol::MemoryKind;
-use std::any::Any;
+use std::{any::Any, sync::Arc};
+
+/// Maximum number of dma-bufs in a generation. A further one begins another generation: a producer
+/// that makes new ones all the time does not fill this process and its readers with descriptors.
+const MAX_DMA_BUFS: u32 = 64;
 
 impl State {
     /// Returns the slot of an adopted allocation: its existing one, or a new one.
@@ -42,22 +47,13 @@ impl State {
             let (kind, cause) = (MemoryKind::Legacy, MemoryFault::NoContext);
             return Err(MemoryError::new(Operation::Share, None, kind, cause).into());
         };
-        let buffer_id = adopted::buffer_id(&gpu, pointer)?;
-        let open = |one: &Generation| one.is_adopted() && !one.retired;
-        let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
-        let slot = match known {
+        let id = AdoptedId::Cuda(adopted::buffer_id(&gpu, pointer)?);
+        let slot = match self.known(id) {
             Some(slot) => slot,
             None => {
                 let memory = adopted::AdoptedAllocation::new(&gpu, pointer, owner)?;
-                let size = memory.size();
-                // The slots of a generation are of one size.
-                let fits = self.generations.iter().position(|one| open(one) && one.slot_size == size);
-                let index = fits.unwrap_or_else(|| {
-                    self.generations.insert(0, Generation::of_adopted(self.next_generation, size));
-                    self.next_generation += 1;
-                    0
-                });
-                self.generations[index].adopt(memory, buffer_id, exporter)
+                let index = self.open_adopted(MemoryKind::Legacy, memory.size());
+                self.generations[index].adopt(Arc::new(memory), id, exporter)
             }
         };
         self.note_local(&slot, MemoryKind::Legacy);
@@ -68,16 +64,66 @@ impl State {
         Ok((slot, pointer.saturating_sub(start)))
     }
 
-    /// Names a reader that cannot read adopted memory, with the reason, if there is one.
-    pub fn cannot_adopt(&self) -> Option<CannotAdopt> {
+    /// Returns the slot of a dma-buf that has one, among those that are in use.
+    ///
+    /// # Errors
+    /// [`AcquireError::Closed`].
+    pub fn known_dma_buf(&self, id: DmaBufId) -> Result<Option<Slot>, AcquireError> {
+        if self.closed { Err(AcquireError::Closed) } else { Ok(self.known(AdoptedId::DmaBuf(id))) }
+    }
+
+    /// Makes a slot of a dma-buf, unless it has one by now.
+    pub fn adopt_dma_buf(
+        &mut self,
+        id: DmaBufId,
+        memory: Arc<DmaBuf>,
+        exporter: u64,
+    ) -> Result<Slot, AcquireError> {
+        if let Some(slot) = self.known_dma_buf(id)? {
+            return Ok(slot);
+        }
+        let size = Allocation::size(&*memory);
+        let is_full =
+            |one: &Generation| one.kind == MemoryKind::DmaBuf && !one.retired && one.len() >= MAX_DMA_BUFS;
+        if let Some(full) = self.generations.iter().position(is_full) {
+            self.retire_generation(full);
+            self.retire();
+        }
+        let index = self.open_adopted(MemoryKind::DmaBuf, size);
+        Ok(self.generations[index].adopt(memory, AdoptedId::DmaBuf(id), exporter))
+    }
+
+    /// Returns the slot of an adopted allocation, if it has one.
+    fn known(&self, id: AdoptedId) -> Option<Slot> {
+        let open = self.generations.iter().filter(|one| one.is_adopted() && !one.retired);
+        open.into_iter().find_map(|one| one.adopted(id))
+    }
+
+    /// Returns the index of the open generation of adopted memory of this kind, whose slots are all
+    /// of this size.
+    fn open_adopted(&mut self, kind: MemoryKind, size: u64) -> usize {
+        let open =
+            |one: &Generation| one.is_adopted() && !one.retired && one.kind == kind && one.slot_size == size;
+        self.generations.iter().position(open).unwrap_or_else(|| {
+            self.generations.insert(0, Generation::of_adopted(self.next_generation, size, kind));
+            self.next_generation += 1;
+            0
+        })
+    }
+
+    /// Names a reader that cannot read adopted memory of this kind, with the reason, if there is
+    /// one.
+    pub fn cannot_adopt(&self, kind: MemoryKind) -> Option<CannotAdopt> {
         self.links.iter().find_map(|link| {
-            link.cannot_adopt().map(|why| CannotAdopt { reader: link.info.clone(), why: why.into() })
+            link.cannot_adopt(kind).map(|why| CannotAdopt { reader: link.info.clone(), why: why.into() })
         })
     }
 
     /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
     pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
-        self.is_adopted(slot).then(|| self.cannot_adopt()).flatten()
+        let mut adopted = self.generations.iter().filter(|one| one.is_adopted());
+        let kind = adopted.find(|one| one.id == slot.0.id.generation)?.kind;
+        self.cannot_adopt(kind)
     }
 
     /// Returns whether a slot is in adopted memory.

@@ -40,13 +40,11 @@ impl State {
         let ending = match (known, kind) {
             // The generation is retired by now.
             (true, None) => return,
-            (true, Some((_, true))) => {
-                self.links[index].forbid_adopted(text);
+            (true, Some((kind, true))) => {
+                self.links[index].forbid_adopted(kind, text);
                 return;
             }
-            (true, Some((MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, false)))
-                if self.links[index].hello().host_fallback =>
-            {
+            (true, Some((kind, false))) if kind.is_gpu() && self.links[index].hello().host_fallback => {
                 match self.download_for(index) {
                     Ok(()) => return,
                     Err(ending) => ending,

@@ -9,6 +9,7 @@ mod blocking;
 mod control;
 mod credit;
 mod disconnect;
+mod dma_bufs;
 mod download_queue;
 mod downloads;
 mod gop;
@@ -48,6 +49,7 @@ use crate::{
     memory::{self, select::Selected},
     sys::{self, Label, Mapping, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
 };
+use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
@@ -158,6 +160,7 @@ pub struct State {
     fences_pending: bool,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     downloads: Option<Downloads>,
+    dma_bufs: DmaBufs,
     /// Resources that GPU work still uses.
     pinned: Pinned,
     /// Threads of this process that wait for readers.
@@ -220,6 +223,7 @@ impl State {
             awaited: Weight::default(),
             fences_pending: false,
             downloads: None,
+            dma_bufs: DmaBufs::default(),
             pinned: Pinned::default(),
             sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
@@ -270,6 +274,7 @@ impl State {
         self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
         let progress = !ended.is_empty();
         self.end_leases(ended);
+        self.collect_dma_bufs();
         self.pinned.collect(&mut self.dropped);
         if self.downloads.is_some() {
             self.deliver_downloads();
@@ -304,7 +309,7 @@ impl State {
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
     pub fn has_more_to_do(&self) -> bool {
-        !self.draining.is_empty() || !self.pinned.is_empty()
+        !self.draining.is_empty() || !self.pinned.is_empty() || self.dma_bufs.has_unsettled()
     }
 
     /// Returns whether GPU work is under way whose completion sends no notification.
@@ -378,7 +383,7 @@ impl State {
     fn needed_urgency(&self) -> Urgency {
         if self.is_downloading() || (self.fences_pending && self.has_backlogs()) {
             Urgency::Close
-        } else if self.gpu_is_busy() || self.keeps_something() {
+        } else if self.gpu_is_busy() || self.dma_bufs.has_unsettled() || self.keeps_something() {
             Urgency::Unhurried
         } else {
             Urgency::None

@@ -80,6 +80,7 @@ impl State {
             self.end_lease(area);
             return Err(PublishError::Closed);
         }
+        self.count_dma_buf(frame.slot);
         descriptor.published = monotonic_ns();
         self.last_published = descriptor.published;
         self.publish_offered(&descriptor);

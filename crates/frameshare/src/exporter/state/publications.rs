@@ -45,9 +45,10 @@ impl State {
     pub fn end_lease(&mut self, area: AreaIndex) {
         let Some(publication) = &mut self.publications[area.0 as usize] else { return };
         publication.leases -= 1;
-        if publication.leases == 0 {
-            self.dropped.extend(publication.keep.take());
-            self.publications[area.0 as usize] = None;
+        if publication.leases == 0
+            && let Some(Publication { slot, keep, .. }) = self.publications[area.0 as usize].take()
+        {
+            self.end_publication(slot, keep);
         }
     }
 }

@@ -60,7 +60,7 @@ impl State {
 
     /// Asks readers to drop their imports of a generation. A reader that keeps too much memory from
     /// being freed is evicted.
-    fn retire_generation(&mut self, index: usize) {
+    pub(super) fn retire_generation(&mut self, index: usize) {
         let generation = &mut self.generations[index];
         generation.retired = true;
         let (before, id, bytes) = (self.next, generation.id, generation.bytes());

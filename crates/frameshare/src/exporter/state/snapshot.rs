@@ -92,6 +92,11 @@ impl State {
         self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
+    /// The kind of adopted memory, if there is any.
+    fn adopts(&self) -> MemoryKind {
+        if self.dma_bufs.is_used { MemoryKind::DmaBuf } else { MemoryKind::Legacy }
+    }
+
     /// Returns the present state. Copies names and numbers only: a publication may wait for it.
     pub fn snapshot(&mut self, exporter: ExporterInfo, observers: u32) -> Snapshot {
         let stats = self.stats();
@@ -127,14 +132,15 @@ impl State {
                 ended: self.ended,
                 copies: stats.copies,
             },
-            readers: readers.map(|(link, stats)| reader(link, stats, kind)).collect(),
+            readers: readers.map(|(link, stats)| reader(link, stats, kind, self.adopts())).collect(),
             generations: self.generations.iter_mut().skip(skipped).map(generation).collect(),
             incidents: self.incidents.0.iter().cloned().collect(),
         }
     }
 }
 
-fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind) -> ReaderState {
+/// `adopts` is the kind of adopted memory.
+fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind, adopts: MemoryKind) -> ReaderState {
     ReaderState {
         id: stats.info.id,
         pid: stats.info.pid,
@@ -152,7 +158,7 @@ fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind) -> ReaderState {
         fence: stats.fence.kind,
         fence_why: stats.fence.why,
         memory: link.memory_of_frames(kind),
-        cannot_adopt: link.cannot_adopt().map(Into::into),
+        cannot_adopt: link.cannot_adopt(adopts).map(Into::into),
         ages: stats.ages,
         copies: stats.copies,
         is_mps_client: stats.info.is_mps_client,

@@ -46,6 +46,7 @@ impl State {
             max_gop_bytes: self.config.max_gop_bytes,
             readers_total: self.readers_total,
             copies: self.copies.all(),
+            dma_bufs: self.dma_bufs.stats,
             is_mps_client: self.config.gpu.as_ref().is_some_and(|gpu| gpu.device().is_mps_client()),
         }
     }

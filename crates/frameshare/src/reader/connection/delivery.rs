@@ -7,6 +7,7 @@ use super::{
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
+    implicit_fence::ImplicitFence,
     kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
     progress::Progress,
@@ -55,6 +56,8 @@ pub(in crate::reader) struct Connection {
     credit: u32,
     areas: Areas,
     gpu: Gpu,
+    /// The devices that write the next frame, if it is in a dma-buf.
+    implicit_fence: ImplicitFence,
     /// The kind of memory that the exporter announced with the last delivered format.
     memory: MemoryKind,
     generations: Generations,
@@ -105,13 +108,19 @@ impl Connection {
         let ready = ready().map_err(|source| ConnectError::Io { endpoint: endpoint.clone(), source })?;
         Ok(Self {
             origin: Arc::new(Origin::without_format(peer.is_own())),
+            generations: Generations::new(
+                channel.clone(),
+                is_local,
+                config,
+                config.accepts_dma_bufs(peer.uid),
+            ),
             exporter: RemoteExporter::new(peer),
             live: welcome.live,
             credit: welcome.credit,
             areas: Areas::new(metadata, welcome.areas, config.max_metadata_bytes),
             gpu,
+            implicit_fence: ImplicitFence::default(),
             memory: MemoryKind::Host,
-            generations: Generations::new(channel.clone(), is_local, config.host_fallback, config.keep_files),
             messages: 0,
             waiting: MessageQueue::new(config.max_metadata_bytes),
             max_metadata_bytes: config.max_metadata_bytes,
@@ -137,6 +146,7 @@ impl Connection {
             return self.end();
         }
         let mut revoked = 0;
+        self.implicit_fence.begin();
         loop {
             if let Some(unit) = self.kept.next(&mut self.progress)? {
                 return Ok(Some(Item::Frame(unit.with_origin(&self.origin))));
@@ -197,7 +207,10 @@ impl Connection {
             let is_out_of_reach =
                 !self.exporter.is_connected() && !self.generations.has_imported(&taken.descriptor);
             let is_fenced = self.generations.is_fenced(&taken.descriptor);
-            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
+            if is_out_of_reach
+                || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?)
+                || !self.is_written_by_devices(&taken)?
+            {
                 return self.end();
             }
             if !self.channel.consumer().claim(taken.entry, sequence) {
@@ -217,6 +230,19 @@ impl Connection {
         let is_connected = self.exporter.is_connected();
         let is_allowed = |wait: &mut GpuWait| wait.deliver_unwritten(entry, sequence, is_connected);
         Ok(is_written || self.gpu.wait().is_some_and(is_allowed))
+    }
+
+    /// Returns whether no device writes a frame any more. One that takes too long ends the
+    /// connection.
+    fn is_written_by_devices(&mut self, taken: &Taken) -> Result<bool, ReadError> {
+        let Some(dma_buf) = self.generations.dma_buf(&taken.descriptor) else { return Ok(true) };
+        let sequence = taken.descriptor.sequence;
+        let waited = self.implicit_fence.poll(sequence, dma_buf).map_err(ReadError::Io)?;
+        let limit = self.gpu.fence_timeout();
+        if waited.is_some_and(|waited| waited > limit) {
+            self.exporter.end(End::Stalled { sequence, limit });
+        }
+        Ok(waited.is_none())
     }
 
     /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
@@ -403,7 +429,7 @@ impl Connection {
 
     /// The condition to poll while the reader sleeps.
     pub fn recheck(&self) -> Recheck {
-        self.gpu.recheck()
+        if self.implicit_fence.is_waiting() { Recheck::ReadyFence } else { self.gpu.recheck() }
     }
 
     /// Sets the sleeping flag for a sleep on the object that `sleeper` names, or on the socket.

@@ -19,7 +19,7 @@ use crate::{
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
-    FenceKind,
+    FenceKind, MemoryKind,
     limits::{MAX_GPUS, MAX_PEER_NAME},
     message::{GpuUuid, Hello, Reason, ToExporter, ToReader},
 };
@@ -239,7 +239,7 @@ impl Search {
             let (found, expected) = (peer.uid, trust);
             return Err(ConnectError::WrongUser { endpoint: endpoint.clone(), found, expected });
         }
-        match socket.send(&hello(config)?, &[]) {
+        match socket.send(&hello(config, &peer)?, &[]) {
             Ok(()) => {}
             // A closing listener resets the connections in its queue. A refusal without a Hello was
             // sent before that.
@@ -356,7 +356,9 @@ fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
 }
 
 /// Returns the first message as a packet.
-fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
+fn hello(config: &Config, exporter: &Peer) -> Result<Vec<u8>, ConnectError> {
+    let mut memory = memory::select::kinds(config.gpu.as_ref());
+    memory.extend(config.accepts_dma_bufs(exporter.uid).then_some(MemoryKind::DmaBuf));
     let allowed =
         |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);
     let mut name = config.name.clone();
@@ -367,7 +369,7 @@ fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
         policy: config.policy,
         credit: config.max_held,
         max_queued: config.max_queued,
-        memory: memory::select::kinds(config.gpu.as_ref()),
+        memory,
         fences: fence::select::kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
         gpus: reachable(config.gpu.as_ref())?,
         context: config.gpu.as_ref().map_or(0, context_number),

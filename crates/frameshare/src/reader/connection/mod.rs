@@ -8,6 +8,7 @@ mod delivery;
 mod exporter;
 mod gpu;
 mod handshake;
+mod implicit_fence;
 mod kept;
 mod order;
 mod progress;

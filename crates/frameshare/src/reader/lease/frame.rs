@@ -11,7 +11,7 @@
 use super::{channel::Channel, import::Imported, release::Reads};
 use crate::{
     fence::{FenceError, FenceState, ReaderFence, failed},
-    memory::Address,
+    memory::{Address, dma_buf::DmaBuf},
     reader::origin::Origin,
     sys::Words,
 };
@@ -20,9 +20,9 @@ use frameshare_protocol::{Descriptor, EntryIndex, ReaderCopy, Sequence};
 use std::{
     any::Any,
     mem,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU8},
 };
 
 /// A lease; dropping it ends it.
@@ -36,6 +36,9 @@ pub(in crate::reader) struct Lease {
     is_fenced: bool,
     /// Streams on which the application reads the frame.
     reads: Mutex<Reads>,
+    /// Whether the CPU may read the dma-buf that the frame is in; set at the first use of its
+    /// address.
+    cpu_read: OnceLock<bool>,
     /// The frame's memory; `None` before it is known, and after the lease has ended.
     import: Option<Arc<Imported>>,
     /// It has ended already.
@@ -45,7 +48,8 @@ pub(in crate::reader) struct Lease {
 impl Lease {
     pub fn new(channel: Arc<Channel>, entry: EntryIndex, sequence: Sequence, is_fenced: bool) -> Self {
         channel.add_lease();
-        Self { channel, entry, sequence, is_fenced, reads: Mutex::default(), import: None, ended: false }
+        let (reads, cpu_read) = (Mutex::default(), OnceLock::new());
+        Self { channel, entry, sequence, is_fenced, reads, cpu_read, import: None, ended: false }
     }
 
     /// The fence of a frame in GPU memory.
@@ -55,6 +59,22 @@ impl Lease {
 
     fn reads(&self) -> MutexGuard<'_, Reads> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dma_buf(&self) -> Option<&DmaBuf> {
+        self.import.as_ref()?.dma_buf()
+    }
+
+    /// Returns whether the CPU may read the frame's memory. For a dma-buf, this begins its access.
+    fn is_readable(&self) -> bool {
+        let Some(dma_buf) = self.dma_buf() else { return true };
+        *self.cpu_read.get_or_init(|| {
+            let begun = dma_buf.begin_cpu_read();
+            if let Err(error) = &begun {
+                log::warn!("the CPU cannot read a dma-buf: {error}");
+            }
+            begun.is_ok()
+        })
     }
 
     /// Makes later work of a stream start after the frame is written.
@@ -68,6 +88,11 @@ impl Lease {
     fn end(&mut self) -> Result<(), FenceError> {
         if mem::replace(&mut self.ended, true) {
             return Ok(());
+        }
+        if let (Some(true), Some(dma_buf)) = (self.cpu_read.get(), self.dma_buf())
+            && let Err(error) = dma_buf.end_cpu_read()
+        {
+            log::warn!("cannot end the CPU's access to a dma-buf: {error}");
         }
         let reads = mem::take(self.reads.get_mut().unwrap_or_else(PoisonError::into_inner));
         let mapped = self.import.take().map(|import| import as Arc<dyn Any + Send + Sync>);
@@ -313,8 +338,11 @@ impl Frame {
     /// capture of one of its streams (see [`crate::cuda::capture`]).
     /// Streams of other contexts need [`Frame::used_on_stream`].
     pub fn address(&self) -> Address {
-        if let (Address::Device(_), Some(lease)) = (self.start, self.lease()) {
-            lease.reads().anywhere();
+        match (self.start, self.lease()) {
+            (Address::Device(_), Some(lease)) => lease.reads().anywhere(),
+            // Without access the address shows what the CPU has cached.
+            (Address::Host(_), Some(lease)) => _ = lease.is_readable(),
+            (_, None) => {}
         }
         self.start
     }
@@ -332,8 +360,9 @@ impl Frame {
         if let (Address::Device(_), Some(lease)) = (self.start, self.lease()) {
             lease.wait_on(stream)?;
             lease.reads().on(Arc::clone(stream));
+            return Ok(self.start);
         }
-        Ok(self.start)
+        Ok(self.address())
     }
 
     /// Returns whether its memory is GPU memory.
@@ -351,10 +380,11 @@ impl Frame {
         self.len() == 0
     }
 
-    /// Pointer to its first byte, for the CPU to read; `None` for GPU memory.
+    /// Pointer to its first byte, for the CPU to read; `None` for GPU memory, and for a dma-buf
+    /// that its driver does not let the CPU read.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         match self.start {
-            Address::Host(start) => Some(start),
+            Address::Host(start) => self.lease().is_none_or(Lease::is_readable).then_some(start),
             Address::Device(_) => None,
         }
     }
@@ -365,6 +395,17 @@ impl Frame {
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.memory {
             Memory::Leased { import, .. } => Some((import.file()?, self.descriptor.offset)),
+            Memory::Kept { .. } => None,
+        }
+    }
+
+    /// The dma-buf that it is in, and the offset of its first byte; `None` for other memory. No
+    /// device writes the frame any more. Devices that read it may attach fences: the exporter waits
+    /// for them after the release. Accesses by the CPU through a mapping of the caller's own need
+    /// `DMA_BUF_IOCTL_SYNC`.
+    pub fn dma_buf(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.memory {
+            Memory::Leased { import, .. } => Some((import.dma_buf()?.as_fd(), self.descriptor.offset)),
             Memory::Kept { .. } => None,
         }
     }

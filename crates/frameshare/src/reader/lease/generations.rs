@@ -7,12 +7,18 @@ use super::{
     import::{Imported, Imports},
 };
 use crate::{
-    memory::{Importer, MemoryError, frees_imports_first, importer, same_process},
-    reader::error::{ProtocolViolation, ReadError},
+    memory::{
+        Importer, MemoryError, MemoryFault, Operation, dma_buf::DmaBuf, frees_imports_first, importer,
+        same_process,
+    },
+    reader::{
+        config::Config,
+        error::{ProtocolViolation, ReadError},
+    },
     sys::UntrustedFd,
 };
 use frameshare_protocol::{Descriptor, MemoryKind, SlotId, limits::MAX_TEXT, message::ToExporter};
-use std::{collections::BTreeMap, os::fd::AsFd, sync::Arc};
+use std::{collections::BTreeMap, io, os::fd::AsFd, sync::Arc};
 
 /// Maximum number of generations, and of slots of all of them, that are imported at once: a process
 /// has at most some 65,000 mappings.
@@ -38,6 +44,8 @@ pub(in crate::reader) struct Generations {
     host_fallback: bool,
     /// The files of host memory stay open.
     keeps_files: bool,
+    /// This reader has offered to import dma-bufs.
+    takes_dma_bufs: bool,
     entries: BTreeMap<u32, Generation>,
 }
 
@@ -63,8 +71,9 @@ enum Source {
 }
 
 impl Generations {
-    pub fn new(channel: Arc<Channel>, is_local: bool, host_fallback: bool, keeps_files: bool) -> Self {
-        Self { channel, is_local, host_fallback, keeps_files, entries: BTreeMap::new() }
+    pub fn new(channel: Arc<Channel>, is_local: bool, config: &Config, takes_dma_bufs: bool) -> Self {
+        let Config { host_fallback, keep_files: keeps_files, .. } = *config;
+        Self { channel, is_local, host_fallback, keeps_files, takes_dma_bufs, entries: BTreeMap::new() }
     }
 
     /// Adds a generation, with the descriptor for all its slots if its kind has one.
@@ -79,6 +88,10 @@ impl Generations {
         }
         let context = self.channel.context();
         let is_replaceable = memory != MemoryKind::Host && (adopted || self.host_fallback);
+        if memory == MemoryKind::DmaBuf && !(self.takes_dma_bufs && adopted) {
+            let cause = MemoryFault::NotOffered;
+            return Err(MemoryError::new(Operation::Import, slot_size, memory, cause).into());
+        }
         let (source, failed) = if self.is_local && frees_imports_first(memory) {
             (Source::SameProcess, None)
         } else {
@@ -120,7 +133,7 @@ impl Generations {
         };
         let import = match import {
             Ok(import) => import,
-            Err(error) if found.is_replaceable && context.is_some() => {
+            Err(error) if found.is_replaceable && (context.is_some() || is_unmappable(&error)) => {
                 found.source = Source::Unreadable;
                 report(&self.channel, slot.generation, &error);
                 return Ok(());
@@ -169,11 +182,17 @@ impl Generations {
         generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot.index))
     }
 
-    /// Returns whether a frame has fences. Host frames have none: they are complete when they are
-    /// published.
+    /// Returns the dma-buf of a frame, if the frame is in one. Its fences are the kernel's.
+    pub fn dma_buf(&self, descriptor: &Descriptor) -> Option<&DmaBuf> {
+        let generation = self.entries.get(&descriptor.slot.generation)?;
+        generation.slots.get(&descriptor.slot.index)?.dma_buf()
+    }
+
+    /// Returns whether a frame has fences of its connection. Host frames have none: they are
+    /// complete when they are published.
     pub fn is_fenced(&self, descriptor: &Descriptor) -> bool {
         let generation = self.entries.get(&descriptor.slot.generation);
-        generation.is_none_or(|generation| generation.memory != MemoryKind::Host)
+        generation.is_none_or(|generation| generation.memory.is_gpu())
     }
 
     /// Returns the import of a frame's slot, which contains the frame.
@@ -189,6 +208,13 @@ impl Generations {
         descriptor.check_frame(found.imports.slot_size())?;
         Ok(import)
     }
+}
+
+/// Returns whether a dma-buf cannot be mapped: a driver need not allow it. A descriptor of another
+/// kind or size is the exporter's fault.
+fn is_unmappable(error: &MemoryError) -> bool {
+    let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
+    error.kind == MemoryKind::DmaBuf && error.system().is_some_and(|error| !is_invalid(error))
 }
 
 /// Reports a generation that cannot be imported. Its published frames are lost.

@@ -5,7 +5,7 @@
 use super::channel::Channel;
 use crate::{
     gpu,
-    memory::{Address, Import},
+    memory::{Address, Import, dma_buf::DmaBuf},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{SlotId, message::ToExporter};
@@ -103,6 +103,10 @@ impl Imported {
 
     pub fn address(&self) -> Address {
         self.memory.address()
+    }
+
+    pub fn dma_buf(&self) -> Option<&DmaBuf> {
+        self.memory.dma_buf()
     }
 
     /// Returns the user data, made by `make` on first use; `None` if it is of another type.

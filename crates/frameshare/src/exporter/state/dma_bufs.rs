@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Fences of published dma-bufs: a dma-buf returns to its owner when devices have finished the
+//! readers' work on it, whether or not the readers live.
+
+use super::{State, Urgency};
+use crate::{
+    exporter::{observe::DmaBufStats, slot::Slot},
+    sys::{Fences, PendingFences},
+};
+use std::{
+    any::Any,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+/// The dma-bufs of one exporter.
+#[derive(Default)]
+pub struct DmaBufs {
+    /// The owner has asked to share dma-bufs.
+    pub is_used: bool,
+    /// Frames published, and those of them that a device still wrote.
+    pub stats: DmaBufStats,
+    unsettled: Vec<Unsettled>,
+}
+
+/// A publication without leases whose dma-buf a device still uses.
+struct Unsettled {
+    slot: Slot,
+    keep: Option<Box<dyn Any + Send>>,
+    fences: PendingFences,
+    since: Instant,
+}
+
+impl std::fmt::Debug for DmaBufs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DmaBufs").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl DmaBufs {
+    pub fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Counts a frame that is published in this slot, if it is a dma-buf.
+    fn count(&mut self, slot: &Slot) {
+        let Some(dma_buf) = slot.0.memory.dma_buf() else { return };
+        self.stats.frames += 1;
+        self.stats.fenced += u64::from(matches!(dma_buf.pending(Fences::Writers), Ok(Some(_))));
+    }
+
+    /// Keeps a publication whose last lease has ended while devices use its dma-buf. Returns the
+    /// user data if none does.
+    fn settle(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<Box<dyn Any + Send>> {
+        let pending = slot.0.memory.dma_buf().map(|dma_buf| dma_buf.pending(Fences::All));
+        // A failure of poll(2) is a lack of memory: nothing can be waited for.
+        let Some(Ok(Some(fences))) = pending else { return keep };
+        self.unsettled.push(Unsettled { slot, keep, fences, since: Instant::now() });
+        None
+    }
+
+    /// Moves the user data of publications whose fences are signaled, or late, to `done`.
+    fn collect(&mut self, timeout: Duration, done: &mut Vec<Box<dyn Any + Send>>) {
+        let is_settled = |one: &mut Unsettled| {
+            let signaled =
+                one.slot.0.memory.dma_buf().map(|dma_buf| one.fences.are_signaled(dma_buf.as_fd()));
+            let is_late = one.since.elapsed() > timeout;
+            if is_late {
+                log::warn!(
+                    "a device has used {:?} for longer than the fence timeout ({timeout:?}): it returns to its owner",
+                    one.slot.0.id
+                );
+            }
+            is_late || !matches!(signaled, Some(Ok(false)))
+        };
+        for settled in self.unsettled.extract_if(.., is_settled) {
+            done.extend(settled.keep);
+        }
+    }
+}
+
+impl State {
+    /// Records that the owner wants to share dma-bufs.
+    pub fn note_dma_bufs(&mut self) {
+        self.dma_bufs.is_used = true;
+    }
+
+    pub(super) fn count_dma_buf(&mut self, slot: &Slot) {
+        self.dma_bufs.count(slot);
+    }
+
+    /// Ends a publication: its slot is free, and its user data is dropped, when devices have
+    /// finished their work on it.
+    pub(super) fn end_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) {
+        if slot.0.memory.dma_buf().is_none() {
+            self.dropped.extend(keep);
+            return;
+        }
+        self.dropped.extend(self.dma_bufs.settle(slot, keep));
+        if self.dma_bufs.has_unsettled() {
+            // No notification follows the end of a device's work.
+            self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
+        }
+    }
+
+    pub(super) fn collect_dma_bufs(&mut self) {
+        if self.dma_bufs.has_unsettled() {
+            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped);
+        }
+    }
+}
