@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! dma-bufs to test with: of `vgem`, a GPU without hardware, whose fences a process signals.
+//! dma-bufs to test with: of `vgem`, a GPU without hardware, whose fences a process signals, and of
+//! `udmabuf`, which makes them of a memory file.
 //!
 //! # Safety
 //!
@@ -9,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use rustix::{
-    fs::{Mode, OFlags, open},
+    fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open},
     ioctl::{Opcode, Updater, ioctl, opcode},
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
@@ -127,6 +128,35 @@ impl Fence<'_> {
         let mut signal = [self.number, 0];
         self.device.call::<{ opcode::write::<[u32; 2]>(b'd', 0x42) }, _>(&mut signal);
     }
+}
+
+/// Makes a dma-buf of a memory file, or reports the test as skipped.
+pub fn udmabuf(test: &str, size: u64) -> Option<(OwnedFd, Bytes)> {
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    let device = match open("/dev/udmabuf", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(device) => device,
+        Err(error) => {
+            skip(test, &format!("/dev/udmabuf: {error}"));
+            return None;
+        }
+    };
+    let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&memory, size).unwrap();
+    fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
+    let create = Create { memfd: memory.as_raw_fd().cast_unsigned(), flags: 1, offset: 0, size };
+    let number = opcode::write::<Create>(b'u', 0x42);
+    // SAFETY: the driver reads a `Create`, and returns a new descriptor for this process.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), number as _, &raw const create) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    let bytes = Bytes::map(memory.as_fd(), size, 0).unwrap();
+    // SAFETY: as above.
+    Some((unsafe { OwnedFd::from_raw_fd(fd) }, bytes))
 }
 
 /// The card of `vgem` among those of the machine.

@@ -5,7 +5,7 @@
 
 mod devices;
 
-use devices::{Buffer, Bytes, Vgem, skip};
+use devices::{Buffer, Bytes, Vgem, skip, udmabuf};
 use frameshare::{
     Endpoint, Interrupt, MemoryKind,
     exporter::{self, Exporter, Frame, PublishError, Slot},
@@ -168,6 +168,22 @@ fn dma_buf_is_imported_once_and_read_in_place() {
     assert_eq!(addresses.len(), 1, "it was mapped again");
     let stats = stream.exporter.stats().dma_bufs;
     assert_eq!((stats.frames, stats.fenced), (3, 0));
+}
+
+#[test]
+fn dma_buf_of_memory_file_is_read_in_place() {
+    const SIZE: u64 = 64 << 10;
+    let Some((fd, bytes)) = udmabuf("dma_buf_of_memory_file_is_read_in_place", SIZE) else { return };
+    let stream = Stream::new(exporter::Config::default());
+    let mut readers = [stream.reader(reader::Config::default()), stream.reader(reader::Config::default())];
+    for value in 1..=3 {
+        bytes.fill(value);
+        stream.publish(&stream.exporter.adopt_dma_buf(fd.as_fd()).unwrap(), None).unwrap();
+        for reader in &mut readers {
+            let frame = stream.take(reader);
+            assert!(frame.dma_buf().is_some() && frame.len() as u64 == SIZE && holds(&frame, value));
+        }
+    }
 }
 
 #[test]
