@@ -4,7 +4,8 @@
 //!
 //! The memory is read-only. An element that maps it for writing gets a copy from GStreamer, which
 //! asks the memory's allocator for it; the allocators here count these copies. Memory whose file is
-//! known is memory of a GstFdAllocator, so that unixfdsink passes the file on.
+//! known is memory of a GstFdAllocator, so that unixfdsink passes the file on. A dma-buf is memory
+//! of a GstDmaBufAllocator, so that elements of devices import it.
 //!
 //! # Safety
 //!
@@ -25,10 +26,18 @@ pub(crate) trait Leased: Send + Sync + 'static {
     fn note_copy(&self);
 }
 
-/// The content of a memory: the address to which its offset counts, and the frame.
+/// The content of a memory: the frame, and its offset in the memory.
 struct Held {
-    start: *const u8,
+    offset: usize,
     lease: Box<dyn Leased>,
+}
+
+impl Held {
+    /// The address to which offsets of the memory count; none if the CPU cannot read the frame.
+    fn start(&self) -> Option<*const u8> {
+        let bytes = self.lease.frame().as_ptr()?.as_ptr().cast_const();
+        Some(bytes.wrapping_sub(self.offset))
+    }
 }
 
 static MARK: LazyLock<glib::Quark> = LazyLock::new(|| glib::Quark::from_str("frameshare-leased"));
@@ -36,17 +45,22 @@ static MARK: LazyLock<glib::Quark> = LazyLock::new(|| glib::Quark::from_str("fra
 /// Returns memory that holds a frame until it is freed; none if the frame is not in host memory.
 pub(crate) fn wrap(lease: Box<dyn Leased>) -> Option<gst::Memory> {
     let frame = lease.frame();
-    let (bytes, size) = (frame.as_ptr()?.as_ptr().cast_const(), frame.len());
+    if frame.is_on_gpu() {
+        return None;
+    }
+    let size = frame.len();
+    let dma_buf = frame.dma_buf().map(|dma_buf| (&DMA_BUFS, dma_buf));
+    let file = dma_buf.or_else(|| Some((&FILES, frame.file()?)));
     let file =
-        frame.file().and_then(|(file, offset)| Some((file.as_raw_fd(), usize::try_from(offset).ok()?)));
-    let (memory, start) = match file {
-        Some((file, offset)) => {
+        file.and_then(|(kind, (file, offset))| Some((kind, file.as_raw_fd(), usize::try_from(offset).ok()?)));
+    let (memory, offset) = match file {
+        Some((kind, file, offset)) => {
             let whole = offset.checked_add(size)?;
             // SAFETY: the file is open while the frame exists, which the memory owns; it is not
             // closed with the memory. The result is a new memory of `whole` bytes, or NULL.
             let memory = unsafe {
                 let memory = gst_allocators::ffi::gst_fd_allocator_alloc(
-                    FILES.as_ptr(),
+                    kind.as_ptr(),
                     file,
                     whole,
                     gst_allocators::ffi::GST_FD_MEMORY_FLAG_DONT_CLOSE,
@@ -59,12 +73,12 @@ pub(crate) fn wrap(lease: Box<dyn Leased>) -> Option<gst::Memory> {
                 (*memory).size = size;
                 memory
             };
-            (memory, bytes.wrapping_sub(offset))
+            (memory, offset)
         }
         // SAFETY: no parent; the frame has `size` bytes.
-        None => (unsafe { new_memory(ptr::null_mut(), size, 0, size) }, bytes),
+        None => (unsafe { new_memory(ptr::null_mut(), size, 0, size) }, 0),
     };
-    let held = Box::into_raw(Box::new(Held { start, lease }));
+    let held = Box::into_raw(Box::new(Held { offset, lease }));
     // SAFETY: the memory is new, and not shared yet. Its destructor drops the box, once.
     unsafe {
         gst::ffi::gst_mini_object_set_qdata(memory.cast(), MARK.into_glib(), held.cast(), Some(release));
@@ -120,7 +134,7 @@ unsafe extern "C" fn map(
 ) -> glib::ffi::gpointer {
     // SAFETY: GStreamer maps a memory that it holds.
     let held = unsafe { held(memory) }.filter(|_| flags & gst::ffi::GST_MAP_WRITE == 0);
-    held.map_or(ptr::null_mut(), |held| held.start.cast_mut().cast())
+    held.and_then(Held::start).map_or(ptr::null_mut(), |start| start.cast_mut().cast())
 }
 
 unsafe extern "C" fn unmap(_memory: *mut gst::ffi::GstMemory) {}
@@ -139,6 +153,7 @@ unsafe extern "C" fn copy(
         let begin = inside.checked_add_signed(offset);
         let range = begin.filter(|begin| begin.checked_add(size).is_some_and(|end| end <= whole));
         let (Some(held), Some(begin)) = (held(memory), range) else { return ptr::null_mut() };
+        let Some(start) = held.start() else { return ptr::null_mut() };
         let copy = gst::ffi::gst_allocator_alloc(ptr::null_mut(), size, ptr::null_mut());
         let mut info = std::mem::zeroed::<gst::ffi::GstMapInfo>();
         if copy.is_null()
@@ -146,7 +161,7 @@ unsafe extern "C" fn copy(
         {
             return copy;
         }
-        ptr::copy_nonoverlapping(held.start.wrapping_add(begin), info.data, size);
+        ptr::copy_nonoverlapping(start.wrapping_add(begin), info.data, size);
         gst::ffi::gst_memory_unmap(copy, &mut info);
         let _ = catch_unwind(std::panic::AssertUnwindSafe(|| held.lease.note_copy()));
         copy
@@ -214,7 +229,7 @@ unsafe impl AllocatorImpl for LeasedAllocator {
     }
 }
 
-/// Sets the functions that both allocators have in common.
+/// Sets the functions that all allocators have in common.
 ///
 /// # Safety
 /// `allocator` must be one that is not shared yet.
@@ -223,6 +238,9 @@ unsafe fn set_functions(allocator: *mut gst::ffi::GstAllocator) {
     unsafe {
         (*allocator).mem_map = Some(map);
         (*allocator).mem_unmap = Some(unmap);
+        // Those of a GstDmaBufAllocator would be called instead.
+        (*allocator).mem_map_full = None;
+        (*allocator).mem_unmap_full = None;
         (*allocator).mem_copy = Some(copy);
     }
 }
@@ -232,11 +250,26 @@ static PLAIN: LazyLock<Leases> = LazyLock::new(glib::Object::new);
 /// A GstFdAllocator whose memories are mapped already.
 static FILES: LazyLock<gst::Allocator> = LazyLock::new(|| {
     // SAFETY: a new allocator of GStreamer's, which is not shared yet.
+    unsafe { mapped(gst_allocators::ffi::gst_fd_allocator_new()) }
+});
+
+/// A GstDmaBufAllocator whose memories are mapped already. The engine announces accesses of the CPU
+/// to the driver.
+static DMA_BUFS: LazyLock<gst::Allocator> = LazyLock::new(|| {
+    // SAFETY: as above.
+    unsafe { mapped(gst_allocators::ffi::gst_dmabuf_allocator_new()) }
+});
+
+/// Makes a new allocator of descriptors one of leased frames.
+///
+/// # Safety
+/// `allocator` must be a GstFdAllocator that is not shared yet, whose reference is given away.
+unsafe fn mapped(allocator: *mut gst::ffi::GstAllocator) -> gst::Allocator {
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        let allocator = gst_allocators::ffi::gst_fd_allocator_new();
         set_functions(allocator);
         from_glib_full(
             glib::gobject_ffi::g_object_ref_sink(allocator.cast()).cast::<gst::ffi::GstAllocator>(),
         )
     }
-});
+}

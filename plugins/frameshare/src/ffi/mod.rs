@@ -10,6 +10,7 @@ pub(crate) mod base_src;
 pub(crate) mod buffer_flags;
 pub(crate) mod cuda;
 pub(crate) mod device_provider;
+pub(crate) mod dma_buf;
 pub(crate) mod frame_bytes;
 pub(crate) mod frameshare_meta;
 pub(crate) mod leased;

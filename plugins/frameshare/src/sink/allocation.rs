@@ -33,7 +33,7 @@ impl FrameshareSink {
         let Some(stream) = stream else { return Ok(()) };
         // After this query, too, a decoder may be replaced by another one.
         self.forget_prepared();
-        stream.surfaces.end_span(&stream.exporter);
+        stream.end_span();
         if !need_pool {
             return Ok(());
         }

@@ -24,15 +24,15 @@ pub(super) enum CopyReason {
     OtherContext,
     /// The property `export` asks for copies.
     Asked,
-    /// A decoder's surface, and a reader could not read it in place.
+    /// A decoder's surface or a dma-buf, and a reader could not read it in place.
     ReaderCannot,
-    /// A decoder's surface, and it would wait for a slow reader.
+    /// A decoder's surface or a dma-buf, and it would wait for a slow reader.
     ReaderWaits,
-    /// A decoder's surface of a slow stream, kept for readers that join later.
+    /// A decoder's surface or a dma-buf of a slow stream, kept for readers that join later.
     History,
-    /// A decoder's surface, and the sink holds as many as it asked for.
+    /// A decoder's surface or a dma-buf, and the sink holds as many as it asked for.
     TooManyHeld,
-    /// A decoder's surface without a handle that CUDA can share.
+    /// A decoder's surface or a dma-buf that cannot be shared with other processes.
     NotShareable,
 }
 
@@ -116,10 +116,10 @@ impl CopyReason {
             Self::OtherContext => {
                 "they are in GPU memory of another CUDA context; let the elements share one (cuda-device-id)"
             }
-            Self::ReaderCannot => "a reader cannot read the decoder's surfaces in place",
-            Self::ReaderWaits => "a slow reader would hold the decoder's surfaces",
-            Self::TooManyHeld => "readers hold as many of the decoder's surfaces as it can spare",
-            Self::NotShareable => "the decoder's surfaces have no handle that CUDA can share",
+            Self::ReaderCannot => "a reader cannot read upstream's surfaces or dma-bufs in place",
+            Self::ReaderWaits => "a slow reader would hold upstream's surfaces or dma-bufs",
+            Self::TooManyHeld => "readers hold as many of upstream's surfaces or dma-bufs as it can spare",
+            Self::NotShareable => "upstream's surfaces or dma-bufs cannot be shared with other processes",
         })
     }
 }

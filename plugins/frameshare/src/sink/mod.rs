@@ -8,6 +8,7 @@ mod caps;
 mod connection;
 mod copy_stats;
 mod cuda;
+mod dma_buf;
 mod encoded;
 mod events;
 mod failure;
@@ -87,6 +88,13 @@ glib::wrapper! {
     /// - Caps, times, offsets, flags and metas cross with the frames, and the events stream-start,
     ///   tag, gap, custom events and end of stream. A flush does not: after a seek the next frame
     ///   is marked DISCONT.
+    ///
+    /// # dma-bufs
+    ///
+    /// - Frames of raw video in dma-bufs, as of `v4l2src io-mode=dmabuf`, are shared in place while
+    ///   every reader is of the same user or trusted and can open them; otherwise they are copied
+    ///   once. Readers wait for the device that writes them, and the buffer returns to upstream
+    ///   when no reader's device uses it. `export` and `memory=host` turn that off.
     ///
     /// # CUDA memory
     ///

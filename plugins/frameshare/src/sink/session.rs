@@ -44,7 +44,7 @@ impl FrameshareSink {
             Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
         }
         *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, &settings)));
         // Readers that connected before are counted.
         self.obj().notify("num-clients");
         Ok(())
@@ -59,7 +59,7 @@ impl FrameshareSink {
         if let Some(stream) = stream {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
             stream.slots.close();
-            stream.surfaces.end_span(&stream.exporter);
+            stream.end_span();
             let had_gpu = stream.gpu().is_some();
             drop(stream);
             self.context.clear();

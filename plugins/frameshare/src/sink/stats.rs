@@ -69,6 +69,8 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .field("copied-bytes", stream.copy_stats.bytes())
         .field("copy-reasons", reasons.build())
         .field("surfaces-held", stream.surfaces.held())
+        .field("dma-bufs", stats.dma_bufs.frames)
+        .field("dma-bufs-fenced", stats.dma_bufs.fenced)
         .field("pool", pool)
         .field("gop-units", stats.gop_units)
         .field("gop-bytes", stats.gop_bytes)

@@ -6,9 +6,10 @@ use super::{
     copy_stats::{CopyReason, CopyStats, Path},
     cuda::{Gpu, NoGpu, Surfaces},
     failure::Failure,
-    kinds::Export,
+    kinds::{Export, Memory},
     log::CAT,
     placed::{PlaceError, Placed, copy_picture, slot_size, whole},
+    settings::Settings,
     waiting::Waiting,
 };
 use crate::{
@@ -60,6 +61,10 @@ pub(super) struct Stream {
     no_gpu: NoGpu,
     pub(super) export: Export,
     pub(super) surfaces: Surfaces,
+    /// Upstream's dma-bufs may be shared in place.
+    pub(super) shares_dma_bufs: bool,
+    /// Some have been, and are not retired.
+    pub(super) has_shared_dma_bufs: AtomicBool,
     /// Frames are currently shared in host memory, although there is a GPU.
     in_host: AtomicBool,
     /// Frames in host memory have the default layout of their format.
@@ -71,7 +76,7 @@ impl Stream {
         exporter: Exporter,
         interrupt: Interrupt,
         gpu: Result<Gpu, NoGpu>,
-        export: Export,
+        settings: &Settings,
     ) -> Self {
         let slots = Arc::new(SlotAllocator::new(exporter.clone()));
         let (gpu, no_gpu) = match gpu {
@@ -87,8 +92,10 @@ impl Stream {
             copy_stats: CopyStats::default(),
             gpu,
             no_gpu,
-            export,
+            export: settings.export,
             surfaces: Surfaces::default(),
+            shares_dma_bufs: settings.memory == Memory::Auto,
+            has_shared_dma_bufs: AtomicBool::new(false),
             in_host: AtomicBool::new(false),
             is_compact: AtomicBool::new(false),
         }
@@ -128,11 +135,17 @@ impl Stream {
     /// Applies new caps: the following frames are shared in host memory, or on the GPU if there is
     /// one.
     pub(super) fn use_host_memory(&self, yes: bool) {
-        self.surfaces.end_span(&self.exporter);
+        self.end_span();
         if self.gpu.get().is_some() {
             self.in_host.store(yes, Relaxed);
             self.exporter.use_host_memory(yes);
         }
+    }
+
+    /// Retires memory of upstream that was shared in place so far.
+    pub(super) fn end_span(&self) {
+        self.surfaces.end_span(&self.exporter);
+        self.retire_dma_bufs();
     }
 
     /// Finds the slot of a buffer, or copies its frame into one; raw video has an `info`.
@@ -141,24 +154,40 @@ impl Stream {
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
     ) -> Result<Placed, PlaceError> {
-        if let Some(gpu) = self.on_gpu() {
-            return self.place_on(gpu, buffer, info, None);
+        match self.on_gpu() {
+            Some(gpu) => self.place_on(gpu, buffer, info, None),
+            None => self.place_in_host(buffer, info, None),
         }
+    }
+
+    /// Places a frame in host memory, or in upstream's unless there is a `reason` to copy it from
+    /// there.
+    pub(super) fn place_in_host(
+        &self,
+        buffer: &gst::Buffer,
+        info: Option<&gst_video::VideoInfo>,
+        reason: Option<CopyReason>,
+    ) -> Result<Placed, PlaceError> {
         match self.slot_of(buffer) {
             Ok((slot, offset)) => {
-                let placed = whole_in(slot, offset, buffer, info)?;
-                let is_padded = info.is_some_and(|info| !placed.is_compact(info));
-                // Upstream may not have heard of the change yet, or ignore it.
-                if is_padded && self.is_compact() {
+                let placed = whole_in(slot, offset, buffer, info, Path::Pool)?;
+                if self.must_be_compact(&placed, info) {
                     return self.copy_for(CopyReason::PaddedRows, buffer, info);
                 }
                 Ok(placed)
             }
+            Err(CopyReason::ForeignMemory) => self.place_foreign(buffer, info, reason),
             Err(reason) => self.copy_for(reason, buffer, info),
         }
     }
 
-    fn copy_for(
+    /// Returns whether the rows of a frame are padded and must not be: upstream may not have heard
+    /// of the change yet, or ignores it.
+    pub(super) fn must_be_compact(&self, placed: &Placed, info: Option<&gst_video::VideoInfo>) -> bool {
+        self.is_compact() && info.is_some_and(|info| !placed.is_compact(info))
+    }
+
+    pub(super) fn copy_for(
         &self,
         reason: CopyReason,
         buffer: &gst::BufferRef,
@@ -302,14 +331,15 @@ impl Stream {
     }
 }
 
-/// A frame in a host slot, with all its planes.
-fn whole_in(
+/// A frame in a slot that the CPU can read, with all its planes.
+pub(super) fn whole_in(
     slot: Slot,
     offset: u64,
     buffer: &gst::BufferRef,
     info: Option<&gst_video::VideoInfo>,
+    path: Path,
 ) -> Result<Placed, PlaceError> {
-    let mut placed = Placed::new(slot, buffer.size() as u64, Path::Pool, info).at(offset);
+    let mut placed = Placed::new(slot, buffer.size() as u64, path, info).at(offset);
     match (buffer.meta::<gst_video::VideoMeta>(), info) {
         (Some(meta), Some(info)) => {
             placed.set_planes(meta.offset(), meta.stride());

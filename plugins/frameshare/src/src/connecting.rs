@@ -93,7 +93,8 @@ impl FrameshareSrc {
             .gpu_wait(settings.gpu_wait.wanted())
             .fence_timeout(settings.fence_timeout())
             .max_metadata_bytes(settings.max_metadata_bytes)
-            .keep_files(self.passes_files_on());
+            .keep_files(self.passes_files_on())
+            .dma_bufs(settings.dma_bufs);
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         Reader::connect(endpoint, config, interrupt)
     }

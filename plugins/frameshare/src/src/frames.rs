@@ -209,6 +209,9 @@ fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime
 /// Copies the bytes of a frame to private memory.
 fn copy_bytes(lease: &LeasedMemory, copy_pool: &mut CopyPool) -> Result<gst::Buffer, glib::BoolError> {
     let bytes = lease.as_ref();
+    if bytes.len() != lease.frame().len() {
+        return Err(glib::bool_error!("the driver of its dma-buf does not let the CPU read it"));
+    }
     let mut buffer = copy_pool.acquire(bytes.len())?;
     buffer
         .make_mut()

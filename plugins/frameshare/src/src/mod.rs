@@ -81,6 +81,12 @@ glib::wrapper! {
     ///   `on-disconnect=wait`, the source waits for its successor, whose first buffer is marked
     ///   DISCONT.
     ///
+    /// # With dma-bufs
+    ///
+    /// - Frames that the exporter shares in dma-bufs are pushed as GstDmaBufMemory under plain
+    ///   caps: elements of devices import it, others map it. `dma-bufs=false` has the exporter copy
+    ///   them.
+    ///
     /// # With CUDA memory
     ///
     /// - If downstream's caps name `memory:CUDAMemory`, frames in GPU memory are pushed as CUDA

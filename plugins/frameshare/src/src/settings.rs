@@ -135,6 +135,7 @@ pub(super) const FENCE_TIMEOUT: &str = "fence-timeout";
 pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const VIDEO_META: &str = "video-meta";
+pub(super) const DMA_BUFS: &str = "dma-bufs";
 pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
 pub(super) const IS_LIVE: &str = "is-live";
 pub(super) const RESEND_LAST: &str = "resend-last";
@@ -165,6 +166,7 @@ pub(super) struct Settings {
     /// Negative: any.
     cuda_device_id: i32,
     pub video_meta: FrameshareSrcVideoMeta,
+    pub dma_bufs: bool,
     pub max_metadata_bytes: u64,
     pub is_live: bool,
     /// In ns; 0: never.
@@ -191,6 +193,7 @@ impl Default for Settings {
             gpu_wait: FrameshareSrcGpuWait::default(),
             cuda_device_id: -1,
             video_meta: FrameshareSrcVideoMeta::default(),
+            dma_bufs: true,
             max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
             is_live: true,
             resend_last: 0,
@@ -273,6 +276,7 @@ impl Settings {
             GPU_WAIT => self.gpu_wait = value.get().unwrap_or_default(),
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
             VIDEO_META => self.video_meta = value.get().unwrap_or_default(),
+            DMA_BUFS => self.dma_bufs = value.get().unwrap_or(self.dma_bufs),
             MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
             IS_LIVE => self.is_live = value.get().unwrap_or(self.is_live),
             RESEND_LAST => self.resend_last = value.get().unwrap_or(self.resend_last),
@@ -300,6 +304,7 @@ impl Settings {
             GPU_WAIT => self.gpu_wait.to_value(),
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
             VIDEO_META => self.video_meta.to_value(),
+            DMA_BUFS => self.dma_bufs.to_value(),
             MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
             IS_LIVE => self.is_live.to_value(),
             RESEND_LAST => self.resend_last.to_value(),
@@ -424,6 +429,12 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .blurb("CUDA ordinal, in this process, of the GPU to read on (-1 = the GPU of the pipeline)")
                 .minimum(-1)
                 .default_value(default.cuda_device_id)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecBoolean::builder(DMA_BUFS)
+                .nick("dma-bufs")
+                .blurb("Push frames in dma-bufs in place; otherwise the exporter copies them for all readers")
+                .default_value(default.dma_bufs)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecEnum::builder_with_default(VIDEO_META, default.video_meta)

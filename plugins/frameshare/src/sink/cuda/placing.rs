@@ -26,7 +26,7 @@ impl Stream {
     ) -> Result<Placed, PlaceError> {
         match self.on_gpu() {
             Some(gpu) => self.place_on(gpu, buffer, info, Some(reason)),
-            None => self.place(buffer, info),
+            None => self.place_in_host(buffer, info, Some(reason)),
         }
     }
 

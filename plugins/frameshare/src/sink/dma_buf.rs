@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames in dma-bufs of upstream, shared in place.
+//!
+//! A dma-buf is exported once, and its buffer is held until all leases on it have ended and devices
+//! have finished their work on it. Readers that import a dma-buf keep its memory allocated
+//! themselves: upstream may free its own at any time.
+
+use super::{
+    copy_stats::{CopyReason, Path},
+    cuda::SURFACES,
+    kinds::Export,
+    log::CAT,
+    placed::{PlaceError, Placed},
+    stream::{Stream, whole_in},
+};
+use crate::ffi::dma_buf;
+use frameshare::exporter::Slot;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Stream {
+    /// Places a frame in upstream's own memory, which is not in a slot: in place if it is in a
+    /// dma-buf and there is no `reason` to copy it.
+    pub(super) fn place_foreign(
+        &self,
+        buffer: &gst::Buffer,
+        info: Option<&gst_video::VideoInfo>,
+        reason: Option<CopyReason>,
+    ) -> Result<Placed, PlaceError> {
+        let shared = match (reason, self.has_dma_buf(buffer)) {
+            (_, false) => Err(CopyReason::ForeignMemory),
+            (Some(reason), true) => Err(reason),
+            (None, true) => self.share_dma_buf(buffer, info),
+        };
+        let reason = match shared {
+            Ok((slot, offset)) => {
+                let placed = whole_in(slot, offset, buffer, info, Path::InPlace)?;
+                if !self.must_be_compact(&placed, info) {
+                    return Ok(placed);
+                }
+                CopyReason::PaddedRows
+            }
+            Err(reason) => reason,
+        };
+        let is_asked = self.export == Export::InPlace && self.shares_dma_bufs && self.has_dma_buf(buffer);
+        if is_asked && !matches!(reason, CopyReason::TooManyHeld | CopyReason::ReaderWaits) {
+            return Err(PlaceError::NotInPlace(reason));
+        }
+        self.copy_for(reason, buffer, info)
+    }
+
+    fn has_dma_buf(&self, buffer: &gst::BufferRef) -> bool {
+        buffer.n_memory() == 1 && dma_buf::of(buffer.peek_memory(0)).is_some()
+    }
+
+    /// Returns the slot of a dma-buf and the offset of the frame in it; or the reason why the frame
+    /// must be copied.
+    fn share_dma_buf(
+        &self,
+        buffer: &gst::Buffer,
+        info: Option<&gst_video::VideoInfo>,
+    ) -> Result<(Slot, u64), CopyReason> {
+        if self.export == Export::Copy || !self.shares_dma_bufs {
+            return Err(CopyReason::Asked);
+        }
+        // Units of encoded streams are kept as copies, and depend on each other.
+        let (Some(_), Some((dma_buf, offset))) = (info, dma_buf::of(buffer.peek_memory(0))) else {
+            return Err(CopyReason::ForeignMemory);
+        };
+        self.exporter.can_adopt_dma_bufs().map_err(|_| CopyReason::ReaderCannot)?;
+        if self.surfaces.held() >= spare(buffer) {
+            return Err(CopyReason::TooManyHeld);
+        }
+        match self.exporter.adopt_dma_buf(dma_buf) {
+            Ok(slot) => {
+                self.has_shared_dma_bufs.store(true, Relaxed);
+                Ok((slot, offset))
+            }
+            Err(error) => {
+                gst::debug!(CAT, "a dma-buf cannot be shared in place: {error}");
+                Err(CopyReason::NotShareable)
+            }
+        }
+    }
+
+    /// Retires the dma-bufs shared so far.
+    pub(super) fn retire_dma_bufs(&self) {
+        if self.has_shared_dma_bufs.swap(false, Relaxed) {
+            self.exporter.retire_adopted();
+        }
+    }
+}
+
+/// Number of buffers that upstream can spare: a camera with a fixed number of them needs two to go
+/// on.
+fn spare(buffer: &gst::Buffer) -> u32 {
+    let max = dma_buf::pool_size(buffer).unwrap_or(SURFACES + 1);
+    max.saturating_sub(2).clamp(1, SURFACES - 1)
+}
