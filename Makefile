@@ -176,6 +176,11 @@ test-arm64: ## run the same for arm64, cross-built, in virtual machines with pag
 	@tools/setup.sh record
 	@tools/results.py run test-arm64 tests/guests/arm64.sh $(KERNELS)
 
+.PHONY: test-dmabuf
+test-dmabuf: ## run dma-bufs in virtual machines with devices that need no hardware (KERNELS=; needs root)
+	@tools/setup.sh record
+	@tools/results.py run test-dmabuf tests/guests/dmabuf.sh $(KERNELS)
+
 .PHONY: test-pythons
 test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's
 	@tools/setup.sh build python
