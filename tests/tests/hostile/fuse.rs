@@ -108,14 +108,14 @@ fn reading_stops(start: impl Fn(&TestRun) -> Process, check: impl Fn(&str, &mut 
         attacker.kill();
         format!("{name}: {stderr}")
     };
-    ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"].map(stop).into()
+    ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-dma-buf", "fuse-as-payload"].map(stop).into()
 }
 
 fn reader_stops(kernel: &str) {
     let start = |run: &TestRun| run.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
     // A reader whose connection fails reports the reason, and has nothing to stop.
     reading_stops(start, |name, reader| {
-        if ["fuse-as-slot", "fuse-as-payload"].contains(&name) {
+        if ["fuse-as-slot", "fuse-as-dma-buf", "fuse-as-payload"].contains(&name) {
             reader.wait_for("stopped");
         }
     });

@@ -2,7 +2,7 @@
 
 //! A file whose server does not answer, at every point where a reader receives a descriptor.
 
-use super::{CAPS, SLOT, accept};
+use super::{CAPS, SLOT, accept, memory};
 use crate::Result;
 use frameshare::Sequence;
 use frameshare_protocol::message::{Payload, ToReader};
@@ -13,10 +13,11 @@ use std::os::fd::AsFd;
 type Harm = fn(Trap, &Listener) -> Result<RawExporter>;
 
 /// All attacks. They need `hostile fuse`.
-pub const ATTACKS: [(&str, Harm); 4] = [
+pub const ATTACKS: [(&str, Harm); 5] = [
     ("fuse-as-queue", as_queue),
     ("fuse-as-wake", as_wake),
     ("fuse-as-slot", as_slot),
+    ("fuse-as-dma-buf", as_dma_buf),
     ("fuse-as-payload", as_payload),
 ];
 
@@ -49,6 +50,12 @@ fn as_slot(fd: Trap, listener: &Listener) -> Result<RawExporter> {
     sent?;
     exporter.publish(1, SLOT);
     Ok(exporter)
+}
+
+fn as_dma_buf(fd: Trap, listener: &Listener) -> Result<RawExporter> {
+    let sent = memory::as_dma_buf(listener, true, fd.as_fd());
+    fd.sent();
+    sent
 }
 
 fn as_payload(fd: Trap, listener: &Listener) -> Result<RawExporter> {

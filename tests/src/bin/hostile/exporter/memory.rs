@@ -170,6 +170,26 @@ pub fn of_a_gpu(listener: &Listener) -> Result<RawExporter> {
     Ok(exporter)
 }
 
+/// Sends a memory file as a dma-buf, and publishes a frame in it.
+pub fn file_as_dma_buf(listener: &Listener) -> Result<RawExporter> {
+    as_dma_buf(listener, true, sealed()?.as_fd())
+}
+
+/// Says that dma-bufs are of its own making, which none are.
+pub fn own_dma_bufs(listener: &Listener) -> Result<RawExporter> {
+    as_dma_buf(listener, false, sealed()?.as_fd())
+}
+
+/// Sends a descriptor as a dma-buf, and publishes a frame in it.
+pub fn as_dma_buf(listener: &Listener, adopted: bool, fd: BorrowedFd<'_>) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    let memory = MemoryKind::DmaBuf;
+    exporter.send_message(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted }, None)?;
+    exporter.send_message(&slot(1, 0), Some(fd))?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
 /// Continues until the reader ends the stream or is full.
 pub fn generations(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;

@@ -43,7 +43,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 111] = [
+pub const ATTACKS: [(&str, How); 113] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -84,6 +84,8 @@ pub const ATTACKS: [(&str, How); 111] = [
     ("slot-of-no-generation", (GivesUp, memory::of_no_generation)),
     ("generation-twice", (GivesUp, memory::generation_twice)),
     ("generation-of-a-gpu", (GivesUp, memory::of_a_gpu)),
+    ("dma-buf-is-a-memory-file", (GivesUp, memory::file_as_dma_buf)),
+    ("dma-buf-of-own-making", (GivesUp, memory::own_dma_bufs)),
     ("generations-without-end", (GivesUp, memory::generations)),
     ("slots-without-end", (GivesUp, memory::slots)),
     ("message-garbage", (GivesUp, messages::garbage)),
