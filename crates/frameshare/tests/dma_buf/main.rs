@@ -5,7 +5,7 @@
 
 mod devices;
 
-use devices::{Buffer, Bytes, Vgem, skip, udmabuf};
+use devices::{Buffer, Bytes, Fence, Vgem, skip, udmabuf};
 use frameshare::{
     Endpoint, Interrupt, MemoryKind,
     exporter::{self, Exporter, Frame, PublishError, Slot},
@@ -204,6 +204,20 @@ fn frame_is_delivered_after_write_fence() {
     assert!(holds(&stream.take(&mut reader), 2) && holds(&stream.take(&mut other), 2));
     let stats = stream.exporter.stats().dma_bufs;
     assert_eq!((stats.frames, stats.fenced), (1, 1));
+    drop(other);
+    // A device that works on several frames at a time: each is pending when the next one comes.
+    let buffers: Vec<_> = (0..4).map(|_| exported(&device)).collect();
+    let mut fences = Vec::new();
+    for (buffer, fd, bytes) in &buffers {
+        bytes.fill(5);
+        fences.push(device.attach(*buffer, true));
+        stream.publish(&stream.exporter.adopt_dma_buf(fd.as_fd()).unwrap(), None).unwrap();
+        assert!(!stream.has_frame(&mut reader));
+    }
+    fences.into_iter().for_each(Fence::signal);
+    let first = stream.take(&mut reader).descriptor().sequence.0;
+    let next = stream.take(&mut reader).descriptor().sequence.0;
+    assert_eq!((first, next), (2, 5), "the one that was waited for, then the newest");
     // A fence of a device that only reads delays no reader.
     let fence = device.attach(buffer, false);
     stream.publish(&slot, None).unwrap();

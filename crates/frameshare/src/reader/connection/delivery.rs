@@ -7,12 +7,12 @@ use super::{
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
-    implicit_fence::ImplicitFence,
     kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
     progress::Progress,
     setup::Shared,
     sleep::Sleep,
+    unwritten::{Unwritten, Written},
 };
 use crate::{
     Endpoint, Interrupt,
@@ -56,8 +56,8 @@ pub(in crate::reader) struct Connection {
     credit: u32,
     areas: Areas,
     gpu: Gpu,
-    /// The devices that write the next frame, if it is in a dma-buf.
-    implicit_fence: ImplicitFence,
+    /// The next frame, taken, if a device still writes it.
+    unwritten: Option<Unwritten>,
     /// The kind of memory that the exporter announced with the last delivered format.
     memory: MemoryKind,
     generations: Generations,
@@ -119,7 +119,7 @@ impl Connection {
             credit: welcome.credit,
             areas: Areas::new(metadata, welcome.areas, config.max_metadata_bytes),
             gpu,
-            implicit_fence: ImplicitFence::default(),
+            unwritten: None,
             memory: MemoryKind::Host,
             messages: 0,
             waiting: MessageQueue::new(config.max_metadata_bytes),
@@ -145,8 +145,11 @@ impl Connection {
         if self.exporter.is_end_reported() {
             return self.end();
         }
+        if let Some(unwritten) = self.unwritten.take() {
+            let written = unwritten.poll().map_err(ReadError::Io)?;
+            return self.when_written(written);
+        }
         let mut revoked = 0;
-        self.implicit_fence.begin();
         loop {
             if let Some(unit) = self.kept.next(&mut self.progress)? {
                 return Ok(Some(Item::Frame(unit.with_origin(&self.origin))));
@@ -207,17 +210,15 @@ impl Connection {
             let is_out_of_reach =
                 !self.exporter.is_connected() && !self.generations.has_imported(&taken.descriptor);
             let is_fenced = self.generations.is_fenced(&taken.descriptor);
-            if is_out_of_reach
-                || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?)
-                || !self.is_written_by_devices(&taken)?
-            {
+            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
                 return self.end();
             }
             if !self.channel.consumer().claim(taken.entry, sequence) {
                 revoked += 1;
                 continue;
             }
-            return self.frame(taken).map(|frame| Some(Item::Frame(frame)));
+            let frame = self.frame(taken)?;
+            return self.when_written(Written::of(frame).map_err(ReadError::Io)?);
         }
     }
 
@@ -232,17 +233,20 @@ impl Connection {
         Ok(is_written || self.gpu.wait().is_some_and(is_allowed))
     }
 
-    /// Returns whether no device writes a frame any more. One that takes too long ends the
-    /// connection.
-    fn is_written_by_devices(&mut self, taken: &Taken) -> Result<bool, ReadError> {
-        let Some(dma_buf) = self.generations.dma_buf(&taken.descriptor) else { return Ok(true) };
-        let sequence = taken.descriptor.sequence;
-        let waited = self.implicit_fence.poll(sequence, dma_buf).map_err(ReadError::Io)?;
-        let limit = self.gpu.fence_timeout();
-        if waited.is_some_and(|waited| waited > limit) {
+    /// Returns a taken frame when no device writes it any more: the kernel signals the fences also
+    /// after the exporter's end. A device that takes too long ends the connection.
+    fn when_written(&mut self, written: Written) -> Result<Option<Item>, ReadError> {
+        let unwritten = match written {
+            Written::Yes(frame) => return Ok(Some(Item::Frame(frame))),
+            Written::No(unwritten) => unwritten,
+        };
+        let (sequence, limit) = (unwritten.sequence(), self.gpu.fence_timeout());
+        if unwritten.waited() > limit {
             self.exporter.end(End::Stalled { sequence, limit });
+            return self.end();
         }
-        Ok(waited.is_none())
+        self.unwritten = Some(unwritten);
+        Ok(None)
     }
 
     /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
@@ -429,7 +433,7 @@ impl Connection {
 
     /// The condition to poll while the reader sleeps.
     pub fn recheck(&self) -> Recheck {
-        if self.implicit_fence.is_waiting() { Recheck::ReadyFence } else { self.gpu.recheck() }
+        if self.unwritten.is_some() { Recheck::ReadyFence } else { self.gpu.recheck() }
     }
 
     /// Sets the sleeping flag for a sleep on the object that `sleeper` names, or on the socket.

@@ -8,13 +8,13 @@ mod delivery;
 mod exporter;
 mod gpu;
 mod handshake;
-mod implicit_fence;
 mod kept;
 mod order;
 mod progress;
 mod setup;
 mod sleep;
 mod trust;
+mod unwritten;
 
 pub(super) use delivery::Connection;
 pub(super) use handshake::{Search, connect};

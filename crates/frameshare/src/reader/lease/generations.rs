@@ -7,10 +7,7 @@ use super::{
     import::{Imported, Imports},
 };
 use crate::{
-    memory::{
-        Importer, MemoryError, MemoryFault, Operation, dma_buf::DmaBuf, frees_imports_first, importer,
-        same_process,
-    },
+    memory::{Importer, MemoryError, MemoryFault, Operation, frees_imports_first, importer, same_process},
     reader::{
         config::Config,
         error::{ProtocolViolation, ReadError},
@@ -180,12 +177,6 @@ impl Generations {
     pub fn has_imported(&self, descriptor: &Descriptor) -> bool {
         let generation = self.entries.get(&descriptor.slot.generation);
         generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot.index))
-    }
-
-    /// Returns the dma-buf of a frame, if the frame is in one. Its fences are the kernel's.
-    pub fn dma_buf(&self, descriptor: &Descriptor) -> Option<&DmaBuf> {
-        let generation = self.entries.get(&descriptor.slot.generation)?;
-        generation.slots.get(&descriptor.slot.index)?.dma_buf()
     }
 
     /// Returns whether a frame has fences of its connection. Host frames have none: they are
