@@ -4,7 +4,7 @@
 //! allocated and owns. It is shared in place by its file descriptor.
 //!
 //! Both sides map it for reading by the CPU, whose accesses they announce to the driver. Devices
-//! order their work by fences of the kernel, which both sides poll: see [`PendingFences`].
+//! order their work by fences of the kernel, which both sides poll.
 //!
 //! Every process that has the descriptor can have a device write the memory, also if the descriptor
 //! itself is open for reading only: drivers that import a dma-buf do not check its mode.

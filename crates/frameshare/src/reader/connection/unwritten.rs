@@ -2,8 +2,8 @@
 
 //! Taken frames in dma-bufs that a device still writes.
 //!
-//! A frame is taken before its fences are signaled: the exporter cannot revoke it meanwhile, so that
-//! a `latest` reader gets frames from a device that works on several at a time.
+//! A frame is taken before its fences are signaled: the exporter cannot revoke it meanwhile, so
+//! that a `latest` reader gets frames from a device that works on several at a time.
 
 use crate::{
     reader::lease::Frame,
