@@ -211,7 +211,9 @@ mod tests {
     #[test]
     fn hole_with_blocks_behind_it_is_refused() {
         use SealedAgainst::ResizingAndWriting;
-        const SIZE: u64 = 8 * 4096;
+        // Whole pages, of any page size.
+        const PAGE: u64 = 64 << 10;
+        const SIZE: u64 = 8 * PAGE;
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let is_refused = |fd: &OwnedFd, size| {
             ResizingAndWriting.seal(fd).unwrap();
@@ -222,18 +224,18 @@ mod tests {
         for hole in [0, 1, 3] {
             // The range has a hole, and the file more blocks than the range.
             let longer = memfd("test", SIZE).unwrap();
-            fallocate(&longer, punch, hole * 4096, 4096).unwrap();
-            assert!(is_refused(&longer, 4 * 4096), "page {hole}");
+            fallocate(&longer, punch, hole * PAGE, PAGE).unwrap();
+            assert!(is_refused(&longer, 4 * PAGE), "page {hole}");
             // The same with the blocks behind the end of the file.
             let beyond = memfd("test", SIZE).unwrap();
             fallocate(&beyond, FallocateFlags::KEEP_SIZE, SIZE, SIZE).unwrap();
-            fallocate(&beyond, punch, hole * 4096, 4096).unwrap();
+            fallocate(&beyond, punch, hole * PAGE, PAGE).unwrap();
             assert!(is_refused(&beyond, SIZE), "page {hole}");
         }
         // A hole behind the range does not matter.
         let behind = memfd("test", SIZE).unwrap();
-        fallocate(&behind, punch, 4 * 4096, 4096).unwrap();
-        assert!(!is_refused(&behind, 4 * 4096));
+        fallocate(&behind, punch, 4 * PAGE, PAGE).unwrap();
+        assert!(!is_refused(&behind, 4 * PAGE));
     }
 
     #[test]
