@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Builds the command frameshare for x86_64-unknown-linux-musl, where rustup gives that target, and tries the binary.
+# Builds the command frameshare for x86_64-unknown-linux-musl, where rustup gives that target, and tries the binary; tests
+# the engine there, too, since the types of system calls differ between C libraries.
 # shellcheck disable=SC2317,SC2329  # functions are called through `check`
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,5 +50,6 @@ check tool-musl-without-gpu without_gpu
 kill -INT "$publisher"
 check tool-musl-publish wait "$publisher"
 publisher=
+check tool-musl-engine cargo test --locked --package frameshare --lib --test engine --target "$triple"
 [ "$failed" = 0 ] && echo "$tool"
 exit "$failed"
