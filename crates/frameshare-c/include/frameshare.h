@@ -352,7 +352,7 @@ typedef struct frameshare_reader_config {
 } frameshare_reader_config;
 
 #define FRAMESHARE_READER_CONFIG_INIT \
-  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_WAKE_PREDICT, \
+  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_WAKE_SLEEP, \
     FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, true, false, INT64_C (5000000000), INT64_C (-1), 0, UINT64_C (2000000000), INT64_C (-1) }
 
 /** Statistics of a reader over all its connections. */

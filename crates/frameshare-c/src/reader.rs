@@ -42,7 +42,7 @@ structs::define! {
         policy: RawPolicy = 0,
         max_held: u32 = 4,
         max_queued: u32 = 1,
-        wake: RawWake = 1,
+        wake: RawWake = 0,
         memory: RawMemory = 0,
         cuda_device: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),

@@ -17,7 +17,7 @@ pub enum Transport {
     /// As `Lossless`, with readers that poll and never sleep. Needs more cores than readers.
     Polling,
     /// As `Lossless`, with readers that sleep until the exporter wakes them.
-    Sleeping,
+    Predicting,
     /// The engine alone, without GStreamer, to tell its share of the cost.
     Engine,
     /// `unixfdsink` and `unixfdsrc`.
@@ -59,7 +59,7 @@ impl Transport {
             Self::Lossless => "frameshare",
             Self::Latest => "frameshare, latest",
             Self::Polling | Self::GpuPolling => "frameshare, polling",
-            Self::Sleeping => "frameshare, sleeping",
+            Self::Predicting => "frameshare, predicting",
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
@@ -93,8 +93,8 @@ impl Transport {
     pub fn wake(self) -> &'static str {
         match self {
             Self::Polling | Self::GpuPolling => "spin",
-            Self::Sleeping => "sleep",
-            _ => "predict",
+            Self::Predicting => "predict",
+            _ => "sleep",
         }
     }
 
@@ -144,7 +144,7 @@ impl FromStr for Transport {
             "lossless" => Self::Lossless,
             "latest" => Self::Latest,
             "polling" => Self::Polling,
-            "sleeping" => Self::Sleeping,
+            "predicting" => Self::Predicting,
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
@@ -161,7 +161,7 @@ impl FromStr for Transport {
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
-                "there is no transport {name}: they are lossless, latest, polling, sleeping, engine, unixfd, \
+                "there is no transport {name}: they are lossless, latest, polling, predicting, engine, unixfd, \
                  shm, pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
                  gpu-mempool, gpu-legacy, cudaipc, decoder"
             ),

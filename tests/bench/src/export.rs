@@ -78,7 +78,7 @@ fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
     let info = run.case.size.info()?;
     let source = Source::new(&info, run.pool, pace)?;
     let sink = match run.transport {
-        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Sleeping => {
+        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Predicting => {
             gst::ElementFactory::make("framesharesink")
         }
         Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),

@@ -23,7 +23,7 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --quick                  smoke test: one short round of frameshare alone
   --rounds N               number of rounds (5)
   --seconds S              seconds per measurement (1.5)
-  --transports A,B,...     of lossless latest polling sleeping engine unixfd shm pipewire
+  --transports A,B,...     of lossless latest polling predicting engine unixfd shm pipewire
                            (lossless,latest,unixfd,shm,pipewire), those that are installed
   --iceoryx2 PROGRAM       tests/rivals/iceoryx2, built: transports engine iceoryx2 lossless, 1920x1080,
                            1 4 8 readers

@@ -48,7 +48,7 @@ pub fn read(run: &Run) -> Result<()> {
 
 fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let source = match run.transport {
-        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Sleeping => {
+        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Predicting => {
             let policy = if run.transport == Transport::Latest { "latest" } else { "lossless" };
             let source = gst::ElementFactory::make("framesharesrc")
                 .property_from_str("policy", policy)

@@ -25,11 +25,11 @@ pub const MAX_GOP_BYTES: u64 = 64 << 20;
 #[non_exhaustive]
 pub enum Wake {
     /// Sleeps until the exporter wakes it.
+    #[default]
     Sleep,
     /// Sleeps until shortly before the next frame is expected, and spins only then: for at most
     /// 2 % of a core on average. It sleeps as with [`Wake::Sleep`] while the stream has no steady
     /// rhythm or more than 200 frames a second, and while its thread shares a core.
-    #[default]
     Predict,
     /// Spins until there is an item, as with a [`busy_poll`](Config#structfield.busy_poll) without
     /// end. Takes a whole core.

@@ -64,10 +64,10 @@ impl FrameshareSrcGpuWait {
 #[non_exhaustive]
 pub enum FrameshareSrcWake {
     /// Asleep until the exporter wakes it.
+    #[default]
     #[enum_value(name = "Sleep until the exporter wakes the source", nick = "sleep")]
     Sleep,
     /// Asleep until shortly before the next frame of a steady stream.
-    #[default]
     #[enum_value(
         name = "Poll from shortly before a steady stream's next frame, sleep otherwise",
         nick = "predict"

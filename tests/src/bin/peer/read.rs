@@ -41,8 +41,8 @@ fn send(reader: &Reader, key: &str) -> Result<()> {
 
 fn wake(options: &Options) -> Result<Wake> {
     match options.get::<String>("wake")?.as_deref() {
-        Some("sleep") => Ok(Wake::Sleep),
-        None | Some("predict") => Ok(Wake::Predict),
+        None | Some("sleep") => Ok(Wake::Sleep),
+        Some("predict") => Ok(Wake::Predict),
         Some("spin") => Ok(Wake::Spin),
         Some(other) => Err(format!("invalid --wake {other:?}: expected sleep, predict or spin").into()),
     }
