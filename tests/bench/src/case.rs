@@ -16,7 +16,7 @@ pub enum Transport {
     Latest,
     /// As `Lossless`, with readers that poll and never sleep. Needs more cores than readers.
     Polling,
-    /// As `Lossless`, with readers that sleep until the exporter wakes them.
+    /// As `Lossless`, with readers that spin when a frame is due (`wake=predict`).
     Predicting,
     /// The engine alone, without GStreamer, to tell its share of the cost.
     Engine,
