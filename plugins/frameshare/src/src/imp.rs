@@ -308,6 +308,11 @@ impl PushSrcImpl for FrameshareSrc {
             match self.next_buffer(&mut running, &interrupt) {
                 Err(gst::FlowError::Flushing) if self.pause.is_for_switch() => {}
                 Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
+                Ok(buffer) => {
+                    // GstBaseSrc drops a buffer that it gets in PAUSED, and nobody counts it.
+                    self.pause.wait_for_end(&*self.obj(), &interrupt);
+                    break Ok(buffer);
+                }
                 result => break result,
             }
         };
