@@ -92,8 +92,11 @@ builds_the_guide() {
     "${CXX:-c++}" -std=c++17 -c consumer.cpp "${flags[@]}"
 }
 check c-guide-build builds_the_guide
+# With a process group of its own, whose every process ends with it.
+set -m
 follow stream >"$work/stream" 2>&1 </dev/null &
 on_air=$!
+set +m
 # A new registry of GStreamer takes long.
 until [ -e "$XDG_RUNTIME_DIR/frameshare/cam0.sock" ] || ! kill -0 "$on_air" 2>/dev/null; do sleep 0.1; done
 guide_runs() {
@@ -107,9 +110,10 @@ observes_the_stream() { timeout 60 "$work/guide/observe" | grep -E "^[^ ]+: [1-9
 check c-guide-observe observes_the_stream
 check c-guide-loop timeout 60 "$work/guide/loop"
 check c-guide-owning timeout 60 "$work/guide/owning"
-# `follow` runs the pipeline as its child.
-pkill -TERM -P "$on_air" 2>/dev/null || kill "$on_air"
+kill -TERM -- "-$on_air"
 wait "$on_air" 2>/dev/null
+stream_ends() { timeout 10 bash -c 'while pgrep --pgroup "$1"; do sleep 0.1; done' - "$on_air"; }
+check c-guide-stream-ends stream_ends
 published_to_gstreamer() {
   "$work/guide/publish" &
   local exporter=$!
