@@ -61,6 +61,14 @@ impl DmaBuf {
         PendingFences::of(self.fd.as_fd(), fences)
     }
 
+    /// Returns whether no fence is pending.
+    ///
+    /// # Errors
+    /// The error of poll(2).
+    pub(crate) fn is_settled(&self, fences: Fences) -> io::Result<bool> {
+        fences.are_signaled(self.fd.as_fd())
+    }
+
     /// Begins a span in which the CPU reads it.
     ///
     /// # Errors

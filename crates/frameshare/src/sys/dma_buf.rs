@@ -110,7 +110,11 @@ impl PendingFences {
 }
 
 impl Fences {
-    fn are_signaled(self, dma_buf: BorrowedFd<'_>) -> io::Result<bool> {
+    /// Returns whether all that are present now are signaled, or there are none.
+    ///
+    /// # Errors
+    /// The error of poll(2).
+    pub fn are_signaled(self, dma_buf: BorrowedFd<'_>) -> io::Result<bool> {
         has(dma_buf, if self == Self::Writers { PollFlags::IN } else { PollFlags::OUT })
     }
 

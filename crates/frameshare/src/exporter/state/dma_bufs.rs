@@ -47,7 +47,7 @@ impl DmaBufs {
     fn count(&mut self, slot: &Slot) {
         let Some(dma_buf) = slot.0.memory.dma_buf() else { return };
         self.stats.frames += 1;
-        self.stats.fenced += u64::from(matches!(dma_buf.pending(Fences::Writers), Ok(Some(_))));
+        self.stats.fenced += u64::from(matches!(dma_buf.is_settled(Fences::Writers), Ok(false)));
     }
 
     /// Keeps a publication whose last lease has ended while devices use its dma-buf. Returns the
