@@ -96,6 +96,11 @@ fn exported(device: &Vgem) -> (Buffer, OwnedFd, Bytes) {
     (buffer, device.export(buffer, true), device.map(buffer))
 }
 
+/// Releases a frame of which the reader's device still reads `size` bytes.
+fn read_by_device(theirs: &Vgem, frame: reader::Frame, size: u64) -> Fence<'_> {
+    theirs.attach(theirs.import(frame.dma_buf().unwrap().0, size), false)
+}
+
 fn holds(frame: &reader::Frame, value: u8) -> bool {
     !frame.is_empty() && frame.bytes().iter().all(|byte| byte.load(Ordering::Relaxed) == value)
 }
@@ -247,10 +252,8 @@ fn buffer_returns_after_readers_fence() {
     let slot = stream.exporter.adopt_dma_buf(fd.as_fd()).unwrap();
     let (keep, is_returned) = guard();
     stream.publish(&slot, keep).unwrap();
-    let frame = stream.take(&mut reader);
     let theirs = Vgem::open("").unwrap();
-    let fence = theirs.attach(theirs.import(frame.dma_buf().unwrap().0, slot.size()), false);
-    drop(frame);
+    let fence = read_by_device(&theirs, stream.take(&mut reader), slot.size());
     until(|| stream.exporter.stats().readers[0].held == 0);
     thread::sleep(MOMENT);
     stream.exporter.reclaim();
@@ -275,10 +278,8 @@ fn buffer_with_late_readers_fence_returns_after_timeout() {
     let slot = stream.exporter.adopt_dma_buf(fd.as_fd()).unwrap();
     let (keep, is_returned) = guard();
     stream.publish(&slot, keep).unwrap();
-    let frame = stream.take(&mut reader);
     let theirs = Vgem::open("").unwrap();
-    let fence = theirs.attach(theirs.import(frame.dma_buf().unwrap().0, slot.size()), false);
-    drop(frame);
+    let fence = read_by_device(&theirs, stream.take(&mut reader), slot.size());
     until(|| is_returned.load(Ordering::SeqCst));
     fence.signal();
 }
