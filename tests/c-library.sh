@@ -112,7 +112,10 @@ check c-guide-loop timeout 60 "$work/guide/loop"
 check c-guide-owning timeout 60 "$work/guide/owning"
 kill -TERM -- "-$on_air"
 wait "$on_air" 2>/dev/null
-stream_ends() { timeout 10 bash -c 'while pgrep --pgroup "$1"; do sleep 0.1; done' - "$on_air"; }
+stream_ends() {
+  local end=$((SECONDS + 10))
+  while pgrep --pgroup "$on_air"; do [ "$SECONDS" -lt "$end" ] && sleep 0.1 || return; done
+}
 check c-guide-stream-ends stream_ends
 published_to_gstreamer() {
   "$work/guide/publish" &
