@@ -495,6 +495,12 @@ mod tests {
             assert!(super::super::connect(&path).is_err());
         }
         assert!(!path.exists());
+    }
+
+    /// A name of its own: a process that another test starts may hold one for a moment.
+    #[test]
+    fn abstract_name_that_nobody_listens_on_is_in_use() {
+        let path = PathBuf::from(format!("@frameshare-bound-{}", std::process::id()));
         let bound = socket().unwrap();
         bind(&bound, &address(&path).unwrap()).unwrap();
         let error = Listener::bind(&path, 0o600).unwrap_err();
