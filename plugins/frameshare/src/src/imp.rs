@@ -309,7 +309,7 @@ impl PushSrcImpl for FrameshareSrc {
                 Err(gst::FlowError::Flushing) if self.pause.is_for_switch() => {}
                 Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
                 Ok(buffer) => {
-                    // GstBaseSrc drops a buffer that it gets in PAUSED, without counting it as lost.
+                    // GstBaseSrc drops a buffer that it gets in PAUSED, without counting it.
                     self.pause.wait_for_end(&*self.obj(), &interrupt);
                     break Ok(buffer);
                 }

@@ -388,7 +388,7 @@ fn wake_up_follows_the_unlocking_of_the_state() {
         wait(&mut fds, Timeout::after(Some(Duration::ZERO))).unwrap();
         is_ready(&fds[0])
     };
-    // The service thread admits this one after it has sent the wake-ups of the first one's messages.
+    // The service thread admits this one after it has sent all wake-ups of the first.
     let _second = stream.reader();
     while reader.try_next().unwrap().is_some() {}
     let state = stream.exporter.0.shared.lock();
