@@ -22,6 +22,11 @@ impl FrameshareSink {
     pub(super) fn propose(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
         let (caps, need_pool) = query.get_owned();
         let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
+        if super::drm::is_drm(&caps) {
+            // Its buffers are the device's.
+            query.add_allocation_meta::<gst_video::VideoMeta>(None);
+            return Ok(());
+        }
         let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
         let stream = self.stream();
         let is_cuda = super::caps::is_cuda(&caps);

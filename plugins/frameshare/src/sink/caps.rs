@@ -2,6 +2,7 @@
 
 //! Caps that the sink accepts.
 
+use super::drm;
 use gst::prelude::*;
 use gst_video::VideoFormat;
 
@@ -122,6 +123,7 @@ pub(super) fn template() -> gst::Caps {
     let content = caps.make_mut();
     content.append(of(&[]));
     content.append(of(FIELDS));
+    content.append(drm::linear());
     content.append(other_media());
     caps
 }
@@ -131,7 +133,9 @@ pub(super) fn accepted(has_gpu: bool) -> gst::Caps {
     let memories: &[&[&str]] = &[&[gst_cuda::CAPS_FEATURE], &[], FIELDS];
     let memories = &memories[usize::from(!has_gpu)..];
     let mut caps: gst::Caps = memories.iter().flat_map(|features| raw_video(features)).collect();
-    caps.make_mut().append(other_media());
+    let content = caps.make_mut();
+    content.append(drm::linear());
+    content.append(other_media());
     caps
 }
 
@@ -192,7 +196,7 @@ fn converter(feature: &str) -> &'static str {
         "memory:GLMemory" => "gldownload",
         "memory:NVMM" => "nvvideoconvert",
         "memory:VAMemory" | "memory:VASurface" => "vapostproc",
-        "memory:DMABuf" => "vapostproc or glupload ! gldownload",
+        drm::FEATURE => "vapostproc or glupload ! gldownload",
         "memory:VulkanImage" | "memory:VulkanBuffer" => "vulkandownload",
         "meta:GstVideoOverlayComposition" => "overlaycomposition or videoconvert",
         _ => "the converter of that kind of memory",
@@ -232,9 +236,19 @@ pub(super) fn check_memory(caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage>
         name.as_str() != gst::CAPS_FEATURE_MEMORY_SYSTEM_MEMORY
             && name.as_str() != gst_cuda::CAPS_FEATURE
             && !name.starts_with("format:")
+            && (name.as_str() != drm::FEATURE || drm::plain(caps).is_none())
     });
     match foreign {
         None => Ok(()),
+        Some(name) if name.as_str() == drm::FEATURE => Err(gst::error_msg!(
+            gst::CoreError::Negotiation,
+            (
+                "Frames in dma-bufs with these caps cannot be shared, since the device alone knows their layout: {}; put {} \
+                 before framesharesink",
+                caps,
+                converter(name)
+            )
+        )),
         Some(name) => Err(gst::error_msg!(
             gst::CoreError::Negotiation,
             ("Frames with {} cannot be shared: put {} before framesharesink", name, converter(name))

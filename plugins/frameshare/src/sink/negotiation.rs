@@ -3,7 +3,7 @@
 //! Negotiation: the caps that the sink accepts, and those that it announces to readers.
 
 use super::{
-    caps,
+    caps, drm,
     imp::FrameshareSink,
     kinds::{Layout, Memory},
     log::CAT,
@@ -41,6 +41,9 @@ impl FrameshareSink {
         if caps::check_memory(caps).is_err() {
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
+        // Memories tell which frames are in dma-bufs.
+        let plain = drm::plain(caps);
+        let caps = plain.as_ref().unwrap_or(caps);
         let cuda = stream.as_ref().filter(|_| caps::is_cuda(caps));
         if let Some(why) = cuda.and_then(|stream| self.begin_gpu(stream)) {
             self.post_error_message(caps::without_gpu(&why));

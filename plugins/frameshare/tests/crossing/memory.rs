@@ -127,3 +127,44 @@ fn memory_is_a_sealed_file_beside_unixfdsink() {
         }
     }
 }
+
+/// Caps of frames in dma-bufs, as elements of GStreamer 1.24 and later send them. Copied here: no
+/// device of this machine has dma-bufs.
+fn drm_caps(drm_format: &str) -> gst::Caps {
+    let caps = "video/x-raw(memory:DMABuf), format=DMA_DRM, width=16, height=8, framerate=30/1, drm-format";
+    format!("{caps}={drm_format}").parse().unwrap()
+}
+
+#[test]
+fn linear_drm_frames_arrive_under_plain_caps() {
+    let mut exporter = Exporter::without_caps("");
+    exporter.harness.set_src_caps(drm_caps("AR24"));
+    let reader = Reader::new(&exporter.path);
+    let frames = [1, 2, 3].map(|value| (0..16 * 8 * 4).map(|at| at as u8 ^ value).collect::<Vec<_>>());
+    frames.iter().for_each(|frame| exporter.push(gst::Buffer::from_slice(frame.clone())));
+    for frame in &frames {
+        let (buffer, caps, _) = reader.next_buffer();
+        assert_eq!(&bytes(&buffer), frame);
+        let expected = "video/x-raw, format=BGRA, width=16, height=8, framerate=30/1";
+        assert!(caps.unwrap().can_intersect(&expected.parse::<gst::Caps>().unwrap()));
+    }
+    // Upstream is offered no pool: its frames would not be in dma-bufs.
+    let mut query = gst::query::Allocation::new(Some(&drm_caps("AR24")), true);
+    assert!(exporter.harness.element().unwrap().static_pad("sink").unwrap().query(&mut query));
+    assert_eq!(query.allocation_pools().len(), 0);
+    assert!(query.find_allocation_meta::<gst_video::VideoMeta>().is_some());
+}
+
+#[test]
+fn frames_whose_layout_is_a_modifiers_are_refused() {
+    let mut exporter = Exporter::without_caps("");
+    let element = exporter.harness.element().unwrap();
+    let bus = gst::Bus::new();
+    element.set_bus(Some(&bus));
+    exporter.harness.push_event(gst::event::StreamStart::new("drm"));
+    exporter.harness.push_event(gst::event::Caps::new(&drm_caps("NV12:0x0100000000000002")));
+    let error = bus.timed_pop_filtered(gst::ClockTime::from_seconds(20), &[gst::MessageType::Error]);
+    let gst::MessageView::Error(error) = error.as_ref().expect("an error").view() else { unreachable!() };
+    let text = error.error().to_string();
+    assert!(text.contains("NV12:0x0100000000000002") && text.contains("vapostproc"), "{text}");
+}
