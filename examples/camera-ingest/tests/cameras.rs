@@ -364,11 +364,13 @@ fn streams_are_for_the_users_of_the_configuration() {
         return;
     }
     let place = Place::new();
-    // Others may enter the folders, and start a copy of this program.
+    // Others may enter the folders, and start a copy of this program. Another process copies: a
+    // child that another test forks meanwhile would hold the copy open for writing (`ETXTBSY`).
     for folder in ["", "run"] {
         fs::set_permissions(place.path(folder), fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::copy(std::env::current_exe().unwrap(), place.path("reader")).unwrap();
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(place.path("reader")).status();
+    assert!(copied.unwrap().success());
     let can_read = || {
         let mut reader = Command::new(place.path("reader"));
         reader.args(["--exact", "reader_of_another_user"]).env(STREAM, place.stream("cam0"));

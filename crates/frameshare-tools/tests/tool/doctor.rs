@@ -2,7 +2,7 @@
 
 //! `doctor`: the machine, and what it predicts for a reader compared with what one gets.
 
-use crate::{Ran, TOOL, export, parse, ran, read, run_tool, tool};
+use crate::{Ran, TOOL, admit_other_user, export, parse, ran, read, run_as_other_user, run_tool, tool};
 use frameshare::{
     Endpoint, MemoryKind,
     observer::{Observer, Rights, Snapshot},
@@ -223,12 +223,9 @@ fn other_user_learns_its_rights() {
         return;
     }
     let run = TestRun::new();
-    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::copy(TOOL, run.path("frameshare-tool")).unwrap();
+    admit_other_user(&run);
     let as_other = |stream: &str| {
-        let mut command = Command::new("setpriv");
-        let words = "--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool doctor --json";
-        let ran = ran(command.args(words.split(' ')).arg(stream).current_dir(run.path("")));
+        let ran = run_as_other_user(&run, &format!("doctor --json {stream}"));
         (ran.status, Report::of(&ran))
     };
     let serve = |socket: &str, options: &str| {

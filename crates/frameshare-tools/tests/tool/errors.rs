@@ -2,13 +2,9 @@
 
 //! Exit statuses and errors.
 
-use crate::{TOOL, ran, run_tool, tool};
+use crate::{admit_other_user, run_as_other_user, run_tool, tool};
 use frameshare_tests::{process::TestRun, skip::is_root};
-use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
-};
+use std::{io, process::Stdio};
 
 #[test]
 fn errors_have_statuses_and_say_what_to_do() {
@@ -37,14 +33,10 @@ fn stream_of_another_user_is_permission_denied() {
         return;
     }
     let run = TestRun::new();
-    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    admit_other_user(&run);
     let mut exporter = run.peer("export --socket s.sock --socket-mode 600");
     exporter.wait_for("open");
-    // The folder of build results may be closed to others.
-    fs::copy(TOOL, run.path("frameshare-tool")).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args("--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool info ./s.sock".split(' '));
-    let ran = ran(command.current_dir(run.path("")));
+    let ran = run_as_other_user(&run, "info ./s.sock");
     assert_eq!(ran.status, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("run this as the exporter's user"), "{}", ran.stderr);
 }
@@ -55,11 +47,8 @@ fn stream_in_folder_of_another_user_is_permission_denied() {
         return;
     }
     let run = TestRun::new();
-    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::copy(TOOL, run.path("frameshare-tool")).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args("--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool publish ./s.sock".split(' '));
-    let ran = ran(command.current_dir(run.path("")));
+    admit_other_user(&run);
+    let ran = run_as_other_user(&run, "publish ./s.sock");
     assert_eq!((ran.status, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
 }
 

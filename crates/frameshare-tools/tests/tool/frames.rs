@@ -2,7 +2,7 @@
 
 //! `watch`, `hz` and `disconnect`.
 
-use crate::{TOOL, export, json, parse, ran, read, run_tool, tool};
+use crate::{TOOL, admit_other_user, export, json, parse, ran, read, run_as_other_user, run_tool, tool};
 use frameshare_tests::{
     process::{Process, TestRun, wait_until},
     skip::is_root,
@@ -11,7 +11,6 @@ use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -164,16 +163,13 @@ fn other_user_may_not_disconnect_readers() {
         return;
     }
     let run = TestRun::new();
-    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    admit_other_user(&run);
     let options = "--frames 100000000 --fps 100 --readers 0 --socket-mode 666 --allowed-uids 65534";
     let mut exporter = run.peer(&format!("export --socket s.sock {options}"));
     exporter.wait_for("open");
     let mut reader = run.peer("read --socket s.sock --quiet yes");
     reader.wait_for("connected");
-    fs::copy(TOOL, run.path("frameshare-tool")).unwrap();
-    let mut command = Command::new("setpriv");
-    let words = "--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool disconnect ./s.sock 1";
-    let ran = ran(command.args(words.split(' ')).current_dir(run.path("")));
+    let ran = run_as_other_user(&run, "disconnect ./s.sock 1");
     assert_eq!(ran.status, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("only the exporter's user and root"), "{}", ran.stderr);
     assert!(!reader.has_exited());

@@ -18,7 +18,8 @@ mod top;
 use frameshare_tests::process::{Process, TestRun};
 use serde_json::Value;
 use std::{
-    os::unix::process::ExitStatusExt,
+    fs,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     process::{Command, Stdio},
 };
 
@@ -49,6 +50,22 @@ fn ran(command: &mut Command) -> Ran {
 
 fn run_tool(run: &TestRun, arguments: &str) -> Ran {
     ran(&mut tool(run, arguments))
+}
+
+/// Lets another user run the command in the folder of a test run, by [`run_as_other_user`].
+fn admit_other_user(run: &TestRun) {
+    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    // The folder of build results may be closed to others. Another process copies: a child that
+    // another test forks meanwhile would hold the copy open for writing, and `execve` would fail
+    // with `ETXTBSY`.
+    let copied = Command::new("cp").arg(TOOL).arg(run.path("frameshare-tool")).status();
+    assert!(copied.expect("cp starts").success());
+}
+
+fn run_as_other_user(run: &TestRun, arguments: &str) -> Ran {
+    let mut command = Command::new("setpriv");
+    command.args("--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool".split(' '));
+    ran(command.args(arguments.split(' ')).current_dir(run.path("")))
 }
 
 /// Runs the command and returns its JSON.

@@ -2,8 +2,8 @@
 
 //! Caps of frames in dma-bufs: `memory:DMABuf` with a `drm-format` (GStreamer 1.24).
 //!
-//! A drm-format is a fourcc of Linux's `drm_fourcc.h`, and a modifier unless rows follow each other.
-//! With a modifier the device alone knows the layout.
+//! A drm-format is a fourcc of Linux's `drm_fourcc.h`. A modifier after it names a layout of a
+//! device; without one, rows follow each other.
 
 pub(super) const FEATURE: &str = "memory:DMABuf";
 
