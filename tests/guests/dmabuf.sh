@@ -17,15 +17,19 @@ target=${CARGO_TARGET_DIR:-$repo/target}
 logs=$target/guests
 mkdir -p "$logs"
 cargo build --locked -p gst-plugin-frameshare || exit
-tests=$(cargo test --locked -p frameshare --test dma_buf --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))/\1/p')
-[ -n "$tests" ] || { echo "guests: the tests cannot be built" && exit 1; }
+mapfile -t tests < <(
+  for test in "frameshare --test dma_buf" "gst-plugin-frameshare --test crossing"; do
+    # shellcheck disable=SC2086  # words
+    cargo test --locked --no-run -p $test 2>&1 | sed -n 's/.*Executable.*(\(.*\))/\1/p'
+  done | xargs -r realpath
+)
+[ ${#tests[@]} = 2 ] || { echo "guests: the tests cannot be built" && exit 1; }
 export PLUGIN=$target/debug/libgstframeshare.so
 [ $# -gt 0 ] || set -- 5.15 6.8
 failed=0
 for kernel in "$@"; do
   status=0
-  PASS=PLUGIN TIME=${TIME:-900} tests/guests/run "$kernel" tests/guests/dmabuf "$(realpath "$tests")" >"$logs/dmabuf-$kernel.log" 2>&1 ||
-    status=$?
+  PASS=PLUGIN TIME=${TIME:-900} tests/guests/run "$kernel" tests/guests/dmabuf "${tests[@]}" >"$logs/dmabuf-$kernel.log" 2>&1 || status=$?
   grep -E '^(SKIP|FAIL) ' "$logs/dmabuf-$kernel.log"
   passed=$(grep -cE '^(test .* \.\.\. ok|PASS )' "$logs/dmabuf-$kernel.log")
   skipped=$(grep -c '^SKIP ' "$logs/dmabuf-$kernel.log")

@@ -7,6 +7,7 @@
 
 mod cuda;
 mod device;
+mod drm;
 mod errors;
 mod events;
 mod fence;

@@ -2,16 +2,15 @@
 
 //! `watch`, `hz` and `disconnect`.
 
-use crate::{TOOL, admit_other_user, export, json, parse, ran, read, run_as_other_user, run_tool, tool};
+use crate::{TOOL, admit_other_user, export, json, parse, read, run_as_other_user, run_tool, tool};
 use frameshare_tests::{
     process::{Process, TestRun, wait_until},
     skip::is_root,
 };
 use serde_json::Value;
 use std::{
-    fs,
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 fn lines(command: &str, stdout: &str) -> Vec<Value> {

@@ -276,6 +276,18 @@ impl Exporter {
         state.cannot_adopt(MemoryKind::DmaBuf).map_or(Ok(()), Err)
     }
 
+    /// Admits only readers that get dma-bufs from now on, since the CPU cannot copy the frames; or
+    /// all readers again, as at first. Present readers that get none are disconnected; they keep
+    /// the frames that they hold. The others can read all dma-bufs: publishing them does not fail
+    /// with [`PublishError::NotForAll`].
+    ///
+    /// Refused are readers of users that are neither the exporter's nor in
+    /// [`Config::trusted_uids`], with [`Reason::PermissionDenied`], and those that do not take
+    /// dma-bufs or cannot map one, with [`Reason::NothingInCommon`].
+    pub fn require_dma_bufs(&self, yes: bool) {
+        self.locked(|state| state.require_dma_bufs(yes));
+    }
+
     /// Retires adopted memory: readers are asked to drop their imports, and each owner is dropped
     /// when the last reader has done so or is dead.
     pub fn retire_adopted(&self) {
@@ -383,6 +395,14 @@ impl Exporter {
     /// releases them. Returns false if no present reader has this number.
     pub fn disconnect(&self, id: u64, why: &str) -> bool {
         self.locked(|state| state.disconnect(id, why))
+    }
+
+    /// Disconnects the reader of this number, which reads [`Reason::TooSlow`] and the text, and
+    /// takes back the frames that it holds: for frames whose owner needs their memory. Their
+    /// content may change while the reader reads them. Returns false if no present reader has this
+    /// number.
+    pub fn revoke(&self, id: u64, why: &str) -> bool {
+        self.locked(|state| state.revoke(id, why))
     }
 
     /// Number of present readers.

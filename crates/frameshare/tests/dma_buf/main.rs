@@ -7,11 +7,11 @@ mod devices;
 
 use devices::{Buffer, Bytes, Fence, Vgem, skip, udmabuf};
 use frameshare::{
-    Endpoint, Interrupt, MemoryKind,
-    exporter::{self, Exporter, Frame, PublishError, Slot},
+    Endpoint, Interrupt, MemoryKind, Reason,
+    exporter::{self, Exporter, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::importer,
-    reader::{self, Item, ReadError, Reader},
+    reader::{self, ConnectError, Item, ReadError, Reader},
 };
 use rustix::{
     process::{Uid, geteuid},
@@ -302,15 +302,19 @@ fn reader_without_dma_bufs_needs_copy() {
 }
 
 /// Connects as another user: the kernel reports the user of the thread.
-fn reader_of(uid: u32, stream: &Stream) -> Reader {
+fn try_reader_of(uid: u32, stream: &Stream) -> Result<Reader, ConnectError> {
     thread::scope(|scope| {
         let connect = || {
             let uid = Uid::from_raw(uid);
             set_thread_res_uid(uid, uid, uid).unwrap();
-            stream.reader(reader::Config::default())
+            Reader::connect(&stream.endpoint, reader::Config::default(), &stream.interrupt)
         };
         scope.spawn(connect).join().unwrap()
     })
+}
+
+fn reader_of(uid: u32, stream: &Stream) -> Reader {
+    try_reader_of(uid, stream).unwrap()
 }
 
 #[test]
@@ -340,6 +344,58 @@ fn other_users_get_no_dma_bufs_unless_trusted() {
         trusting.publish(&slot, None).unwrap();
         assert!(trusting.take(&mut reader).dma_buf().is_some());
     }
+}
+
+#[test]
+fn required_dma_bufs_exclude_readers_that_get_none() {
+    let stream = Stream::new(exporter::Config::default());
+    let mut readers = [true, false].map(|takes| stream.reader(reader::Config::default().dma_bufs(takes)));
+    until(|| stream.exporter.reader_count() == 2);
+    let slot = stream.exporter.acquire(16, Purpose::Copy).unwrap();
+    stream.publish(&slot, None).unwrap();
+    let held = readers.each_mut().map(|reader| stream.take(reader));
+    stream.exporter.require_dma_bufs(true);
+    assert_eq!(stream.exporter.can_adopt_dma_bufs(), Ok(()));
+    assert_eq!(stream.exporter.reader_count(), 1);
+    assert!(held.iter().all(|frame| holds(frame, 0)), "frames that are held stay readable");
+    let [taking, other] = &mut readers;
+    let cut_off = other.next(Some(PATIENCE), &stream.interrupt).unwrap_err();
+    let ReadError::CutOff { reason, text } = cut_off else { panic!("{cut_off:?}") };
+    let expected = "the stream's frames are in dma-bufs that cannot be copied: it takes no dma-bufs";
+    assert_eq!((reason, text.as_str()), (Reason::NothingInCommon, expected));
+    assert!(!stream.has_frame(taking), "it goes on");
+
+    let connect = |takes| {
+        let config = reader::Config::default().dma_bufs(takes);
+        Reader::connect(&stream.endpoint, config, &stream.interrupt)
+    };
+    let ConnectError::Refused { reason, text } = connect(false).unwrap_err() else { panic!("not refused") };
+    assert_eq!((reason, text.as_str()), (Reason::NothingInCommon, expected));
+    drop(connect(true).unwrap());
+    stream.exporter.require_dma_bufs(false);
+    drop(connect(false).unwrap());
+}
+
+#[test]
+fn required_dma_bufs_exclude_untrusted_users() {
+    const TEST: &str = "required_dma_bufs_exclude_untrusted_users";
+    if !geteuid().is_root() {
+        return skip(TEST, "root is needed");
+    }
+    let config = || {
+        let config = exporter::Config::default().allowed_uids(vec![NOBODY]).socket_mode(0o666);
+        config.allow_udmabuf(true)
+    };
+    let stream = Stream::new(config());
+    stream.exporter.require_dma_bufs(true);
+    let ConnectError::Refused { reason, text } = try_reader_of(NOBODY, &stream).unwrap_err() else {
+        panic!("not refused")
+    };
+    assert_eq!(reason, Reason::PermissionDenied, "{text}");
+    assert!(text.ends_with("it is not of the exporter's user, nor of a trusted one"), "{text}");
+    let trusting = Stream::new(config().trusted_uids(vec![NOBODY]));
+    trusting.exporter.require_dma_bufs(true);
+    drop(try_reader_of(NOBODY, &trusting).unwrap());
 }
 
 /// The reason why other users get no dma-bufs that are exported for reading only, either: a device

@@ -252,6 +252,29 @@ fn frame_that_waits_too_long_is_late() {
 }
 
 #[test]
+fn revoked_reader_loses_its_frames() {
+    type End = fn(&Exporter, u64, &str) -> bool;
+    // Control: a disconnected reader keeps its frames.
+    let ends: [(End, _, _); 2] =
+        [(Exporter::disconnect, Reason::Disconnected, 1), (Exporter::revoke, Reason::TooSlow, 0)];
+    for (end, expected, kept) in ends {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader = stream.reader(Policy::Latest);
+        stream.publish(&exporter, 1).unwrap();
+        let held = stream.next_frame(&mut reader);
+        assert!(!end(&exporter, 99, "no such reader"));
+        assert!(end(&exporter, 1, "its frames are needed"));
+        let stats = exporter.stats();
+        assert_eq!((stats.slots - stats.free_slots, stats.readers.len()), (kept, 0));
+        let error = stream.next(&mut reader).unwrap_err();
+        assert!(matches!(error, ReadError::CutOff { reason, .. } if reason == expected), "{error}");
+        assert!(error.to_string().ends_with("its frames are needed"), "{error}");
+        drop(held);
+    }
+}
+
+#[test]
 fn disconnected_reader_reads_reason_and_keeps_frames() {
     let stream = Stream::new();
     let exporter = stream.exporter();

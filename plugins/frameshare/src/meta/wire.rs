@@ -128,7 +128,7 @@ pub(crate) fn serialize(
         let mut writer = Writer::default();
         // Nearly every frame has a video meta and no other.
         let written = if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
-            let mut video = video_of(video);
+            let mut video = named(video_of(video), info);
             if moved {
                 video.alignment = None;
             }
@@ -286,6 +286,17 @@ fn video_of(meta: &gst_video::VideoMeta) -> Video {
         height: meta.height(),
         flags: meta.video_frame_flags().bits(),
         alignment: (alignment != none).then_some(alignment),
+    }
+}
+
+/// Names the format of the caps for one that GStreamer 1.22 does not know: in dma-bufs the meta may
+/// have `DMA_DRM`.
+fn named(video: Video, info: Option<&gst_video::VideoInfo>) -> Video {
+    match (video.format(), info) {
+        (gst_video::VideoFormat::__Unknown(_), Some(info)) => {
+            Video { format: info.format().into_glib(), ..video }
+        }
+        _ => video,
     }
 }
 

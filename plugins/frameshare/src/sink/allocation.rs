@@ -9,6 +9,7 @@ use super::{
     log::CAT,
 };
 use crate::{
+    drm,
     pool::{HostPool, cuda::CudaPool},
     sync::lock,
 };
@@ -22,7 +23,7 @@ impl FrameshareSink {
     pub(super) fn propose(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
         let (caps, need_pool) = query.get_owned();
         let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
-        if super::drm::is_drm(&caps) {
+        if drm::is_drm(&caps) {
             // Its buffers are the device's.
             query.add_allocation_meta::<gst_video::VideoMeta>(None);
             return Ok(());

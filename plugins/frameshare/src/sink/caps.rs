@@ -2,7 +2,7 @@
 
 //! Caps that the sink accepts.
 
-use super::drm;
+use crate::drm::{self, DrmFrames};
 use gst::prelude::*;
 use gst_video::VideoFormat;
 
@@ -125,6 +125,7 @@ pub(super) fn template() -> gst::Caps {
     content.append(of(FIELDS));
     content.append(drm::linear());
     content.append(other_media());
+    content.append(drm::any_layout());
     caps
 }
 
@@ -136,19 +137,24 @@ pub(super) fn accepted(has_gpu: bool) -> gst::Caps {
     let content = caps.make_mut();
     content.append(drm::linear());
     content.append(other_media());
+    // Fewer readers can have them: see `require_dma_bufs`.
+    content.append(drm::any_layout());
     caps
 }
 
 /// The accepted caps that upstream can send: media and memories in upstream's order, formats in the
-/// sink's, since upstream's order is often by quality.
+/// sink's, since upstream's order is often by quality. Layouts of devices come last.
 pub(super) fn preferred(accepted: &gst::Caps, sent: &gst::CapsRef) -> gst::Caps {
     let theirs = sent.intersect_with_mode(accepted, gst::CapsIntersectMode::First);
     let ours = accepted.intersect_with_mode(sent, gst::CapsIntersectMode::First);
+    let rows = drm::linear();
     let place = |(structure, features): &(&gst::StructureRef, &gst::CapsFeaturesRef)| {
+        let alone: gst::Caps = [((*structure).to_owned(), (*features).to_owned())].into_iter().collect();
+        let has_device_layout = drm::is_drm(&alone) && !alone.is_subset(&rows);
         let is_same = |(other, of): (&gst::StructureRef, &gst::CapsFeaturesRef)| {
             other.name() == structure.name() && of.is_equal(features)
         };
-        theirs.iter_with_features().position(is_same)
+        (has_device_layout, theirs.iter_with_features().position(is_same))
     };
     let mut all: Vec<_> = ours.iter_with_features().collect();
     all.sort_by_key(place);
@@ -236,15 +242,15 @@ pub(super) fn check_memory(caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage>
         name.as_str() != gst::CAPS_FEATURE_MEMORY_SYSTEM_MEMORY
             && name.as_str() != gst_cuda::CAPS_FEATURE
             && !name.starts_with("format:")
-            && (name.as_str() != drm::FEATURE || drm::plain(caps).is_none())
+            && (name.as_str() != drm::FEATURE || DrmFrames::of(caps).is_none())
     });
     match foreign {
         None => Ok(()),
         Some(name) if name.as_str() == drm::FEATURE => Err(gst::error_msg!(
             gst::CoreError::Negotiation,
             (
-                "Frames in dma-bufs with these caps cannot be shared, since the device alone knows their layout: {}; put {} \
-                 before framesharesink",
+                "Frames in dma-bufs with these caps cannot be shared, since their layout is unknown: {}; put {} before \
+                 framesharesink",
                 caps,
                 converter(name)
             )
@@ -256,10 +262,47 @@ pub(super) fn check_memory(caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage>
     }
 }
 
+/// The error for frames that cannot be copied, if properties ask for copies.
+pub(super) fn not_copyable(caps: &gst::CapsRef) -> gst::ErrorMessage {
+    gst::error_msg!(
+        gst::ResourceError::Settings,
+        (
+            "Frames with these caps cannot be copied, since devices alone know their layout: {}; use memory=auto and \
+             export=auto, or put {} before framesharesink",
+            caps,
+            converter(drm::FEATURE)
+        )
+    )
+}
+
 /// The error for frames in CUDA memory without a GPU, for the reason `why`.
 pub(super) fn without_gpu(why: &str) -> gst::ErrorMessage {
     gst::error_msg!(
         gst::CoreError::Negotiation,
         ("Frames in CUDA memory cannot be shared here: {}; or put cudadownload before framesharesink", why)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As decoders of VA-API offer frames.
+    #[test]
+    fn layouts_of_devices_are_preferred_last() {
+        gst::init().unwrap();
+        let best = |sent: &str| {
+            let sent: gst::Caps = sent.parse().unwrap();
+            let best = preferred(&accepted(false), &sent);
+            (best.size(), best.structure(0).unwrap().to_string(), drm::is_drm(&best))
+        };
+        let tiled = "video/x-raw(memory:DMABuf), format=DMA_DRM, drm-format=NV12:0x0100000000000002";
+        let (count, _, is_drm) = best(&format!("{tiled}; video/x-raw, format=NV12"));
+        assert_eq!((count, is_drm), (2, false));
+        let either = "video/x-raw(memory:DMABuf), format=DMA_DRM, drm-format={NV12:0x0100000000000002, NV12}";
+        let (count, first, is_drm) = best(&format!("{either}; video/x-raw, format=NV12"));
+        assert!(count == 3 && is_drm && !first.contains("NV12:"), "{first}");
+        let (_, first, is_drm) = best(tiled);
+        assert!(is_drm && first.contains("NV12:0x0100000000000002"), "{first}");
+    }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::ffi::dma_buf;
 use frameshare::exporter::Slot;
-use std::sync::atomic::Ordering::Relaxed;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 impl Stream {
     /// Places a frame in upstream's own memory, which is not in a slot: in place if it is in a
@@ -34,6 +34,9 @@ impl Stream {
         };
         let reason = match shared {
             Ok((slot, offset)) => {
+                // The default layout of the format is not that of the device.
+                let has_planes = !self.has_device_layout() || buffer.meta::<gst_video::VideoMeta>().is_some();
+                let info = info.filter(|_| has_planes);
                 let placed = whole_in(slot, offset, buffer, info, Path::InPlace)?;
                 if !self.must_be_compact(&placed, info) {
                     return Ok(placed);
@@ -68,7 +71,7 @@ impl Stream {
             return Err(CopyReason::ForeignMemory);
         };
         self.exporter.can_adopt_dma_bufs().map_err(|_| CopyReason::ReaderCannot)?;
-        if self.surfaces.held() >= spare(buffer) {
+        if self.surfaces.held() >= self.spare(buffer) {
             return Err(CopyReason::TooManyHeld);
         }
         match self.exporter.adopt_dma_buf(dma_buf) {
@@ -83,17 +86,30 @@ impl Stream {
         }
     }
 
+    /// Number of buffers that upstream can spare: a camera with a fixed number of them needs two to
+    /// go on. Beyond it frames are copied, or wait until readers release some.
+    fn spare(&self, buffer: &gst::Buffer) -> u32 {
+        match (dma_buf::pool_size(buffer), self.has_device_layout()) {
+            (None, true) => u32::MAX,
+            (Some(max), true) => max.saturating_sub(2).max(1),
+            (max, false) => max.unwrap_or(SURFACES + 1).saturating_sub(2).clamp(1, SURFACES - 1),
+        }
+    }
+
+    /// Takes all frames from the reader that has the most, taken or not, and disconnects it: it has
+    /// kept upstream from its buffers for `time`.
+    pub(super) fn revoke_holder(&self, time: Duration) {
+        let readers = self.exporter.stats().readers;
+        if let Some(reader) = readers.iter().max_by_key(|reader| reader.held + reader.queued) {
+            let why = format!("it kept upstream waiting for its buffers for {time:?}");
+            self.exporter.revoke(reader.info.id, &why);
+        }
+    }
+
     /// Retires the dma-bufs shared so far.
     pub(super) fn retire_dma_bufs(&self) {
         if self.has_shared_dma_bufs.swap(false, Relaxed) {
             self.exporter.retire_adopted();
         }
     }
-}
-
-/// Number of buffers that upstream can spare: a camera with a fixed number of them needs two to go
-/// on.
-fn spare(buffer: &gst::Buffer) -> u32 {
-    let max = dma_buf::pool_size(buffer).unwrap_or(SURFACES + 1);
-    max.saturating_sub(2).clamp(1, SURFACES - 1)
 }

@@ -9,7 +9,6 @@ mod connection;
 mod copy_stats;
 mod cuda;
 mod dma_buf;
-mod drm;
 mod encoded;
 mod events;
 mod failure;

@@ -3,13 +3,13 @@
 //! Negotiation: the caps that the sink accepts, and those that it announces to readers.
 
 use super::{
-    caps, drm,
+    caps,
     imp::FrameshareSink,
     kinds::{Layout, Memory},
     log::CAT,
     units::Units,
 };
-use crate::{meta::budget::Budget, sync::lock};
+use crate::{drm::DrmFrames, meta::budget::Budget, sync::lock};
 use frameshare::{Format, Video};
 use gst::subclass::prelude::*;
 
@@ -38,20 +38,22 @@ impl FrameshareSink {
     pub(super) fn take_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
         let stream = self.stream();
         // The pad's probe has posted the error.
-        if caps::check_memory(caps).is_err() {
+        if self.check_memory(caps).is_err() {
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
-        // Memories tell which frames are in dma-bufs.
-        let plain = drm::plain(caps);
-        let caps = plain.as_ref().unwrap_or(caps);
+        let drm = DrmFrames::of(caps);
+        let has_device_layout = drm.as_ref().is_some_and(|frames| frames.has_device_layout);
+        let picture = drm.as_ref().map_or(caps, |frames| &frames.picture);
+        // Frames in rows have the caps of any memory: readers that get no dma-bufs get copies.
+        let caps = if has_device_layout { caps } else { picture };
         let cuda = stream.as_ref().filter(|_| caps::is_cuda(caps));
         if let Some(why) = cuda.and_then(|stream| self.begin_gpu(stream)) {
             self.post_error_message(caps::without_gpu(&why));
             self.note_failure();
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
-        let info = crate::pool::video_info(caps);
-        let video = info.as_ref().map(|info| Video {
+        let info = crate::pool::video_info(picture);
+        let video = info.as_ref().filter(|_| !has_device_layout).map(|info| Video {
             format: info.format().to_string(),
             width: info.width(),
             height: info.height(),
@@ -68,6 +70,7 @@ impl FrameshareSink {
                 let settings = lock(&self.settings);
                 (settings.memory == Memory::Auto, settings.layout)
             };
+            stream.set_device_layout(has_device_layout);
             stream.set_compact(layout == Layout::Compact);
             stream.use_host_memory(auto && !caps::is_cuda(caps));
             let text = caps::without_cuda(caps).to_string();

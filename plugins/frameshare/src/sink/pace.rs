@@ -44,7 +44,7 @@ impl FrameshareSink {
         };
         let treatment = match slow_reader {
             // A surface in place cannot wait: it is its decoder's.
-            _ if stream.export == Export::InPlace => SlowReaders::Wait,
+            _ if stream.export == Export::InPlace || stream.has_device_layout() => SlowReaders::Wait,
             SlowReader::Disconnect => SlowReaders::QueueThenDisconnect,
             SlowReader::Auto if is_live => SlowReaders::QueueThenDisconnect,
             SlowReader::Auto | SlowReader::Wait if is_live || is_paced => SlowReaders::QueueThenWait,
@@ -77,7 +77,8 @@ impl FrameshareSink {
     pub(super) fn keeps_copy(&self, stream: &Stream) -> bool {
         let input = self.input();
         let keeps = input.pace.is_some_and(|(_, history)| history != exporter::History::None);
-        keeps && stream.export == Export::Auto && input.published.is_some_and(|last| last.elapsed() >= SLOW)
+        let may_copy = stream.export == Export::Auto && !stream.has_device_layout();
+        keeps && may_copy && input.published.is_some_and(|last| last.elapsed() >= SLOW)
     }
 
     /// Records a publication, and how long it took.

@@ -32,6 +32,8 @@ pub(super) enum PlaceError {
     NoneFree(u64, AcquireError),
     /// The buffer contradicts its caps, as the text says.
     BadBuffer(String),
+    /// The CPU cannot copy the frame, which cannot be shared in place for this reason.
+    NotCopyable(CopyReason),
     /// The property asks for sharing in place, which is impossible for this reason.
     NotInPlace(CopyReason),
     /// The GPU has failed.

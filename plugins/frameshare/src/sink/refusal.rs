@@ -8,9 +8,11 @@
 
 use super::{
     imp::{FrameshareSink, Input},
+    kinds::{Export, Memory},
     log::CAT,
     stream::Stream,
 };
+use crate::{drm::DrmFrames, sync::lock};
 use gst::{prelude::*, subclass::prelude::*};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,7 +26,7 @@ impl FrameshareSink {
                 && let Some(sink) = sink.upgrade()
             {
                 sink.input().offered = Some(caps.caps_owned());
-                let checked = super::caps::check_memory(caps.caps());
+                let checked = sink.check_memory(caps.caps());
                 if let Err(message) = checked.and_then(|()| sink.check_media(caps.caps())) {
                     sink.post_error_message(message);
                     sink.note_failure();
@@ -49,7 +51,20 @@ impl FrameshareSink {
         if has_common {
             return Ok(());
         }
-        super::caps::check_memory(&upstream).and_then(|()| self.check_media(&upstream))
+        self.check_memory(&upstream).and_then(|()| self.check_media(&upstream))
+    }
+
+    /// Refuses frames in memory that cannot be shared with these properties.
+    pub(super) fn check_memory(&self, caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage> {
+        super::caps::check_memory(caps)?;
+        let copies = {
+            let settings = lock(&self.settings);
+            settings.memory != Memory::Auto || settings.export == Export::Copy
+        };
+        match DrmFrames::of(caps) {
+            Some(frames) if frames.has_device_layout && copies => Err(super::caps::not_copyable(caps)),
+            _ => Ok(()),
+        }
     }
 
     /// Records that caps or a buffer were refused, after the error was posted.

@@ -13,7 +13,10 @@ use crate::sync::lock;
 use frameshare::exporter::{AcquireError, PublishError};
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 impl FrameshareSink {
     /// Copies a frame now, if it must be copied, while it waits for its time.
@@ -132,7 +135,35 @@ impl FrameshareSink {
                 stream.slots.want_slots(false);
                 placed
             }
+            Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => self.place_when_returned(stream, place),
             tried => tried.map_err(|error| self.post_place_error(error)),
+        }
+    }
+
+    /// Places a frame as soon as upstream has buffers to spare, which readers hold.
+    fn place_when_returned(
+        &self,
+        stream: &Stream,
+        place: impl Fn() -> Result<Placed, PlaceError>,
+    ) -> Result<Placed, gst::FlowError> {
+        let limit = lock(&self.settings).reader_timeout;
+        let mut begin = Instant::now();
+        loop {
+            // Nothing announces the end of a device's work.
+            thread::sleep(Duration::from_millis(1));
+            stream.exporter.reclaim();
+            match place() {
+                Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => {}
+                tried => return tried.map_err(|error| self.post_place_error(error)),
+            }
+            if stream.interrupt.is_set() {
+                self.obj().wait_preroll()?;
+                begin = Instant::now();
+            }
+            if begin.elapsed() >= limit {
+                stream.revoke_holder(limit);
+                begin = Instant::now();
+            }
         }
     }
 
@@ -174,6 +205,15 @@ impl FrameshareSink {
             PlaceError::BadBuffer(what) => {
                 gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
             }
+            PlaceError::NotCopyable(reason) => gst::element_imp_error!(
+                self,
+                gst::StreamError::Format,
+                (
+                    "Devices alone know the layout of the frames, and one cannot be shared in place ({}): frames must be in \
+                     one dma-buf each",
+                    reason.name()
+                )
+            ),
             PlaceError::NotInPlace(reason) => gst::element_imp_error!(
                 self,
                 gst::ResourceError::Settings,

@@ -45,7 +45,7 @@ pub(super) struct Settings {
     max_slots: u32,
     max_held_limit: u32,
     lossless_readers: LosslessReaders,
-    reader_timeout: Duration,
+    pub(super) reader_timeout: Duration,
     pub(super) slow_reader: SlowReader,
     max_queued_bytes: u64,
     max_queued_time: Duration,

@@ -69,6 +69,8 @@ pub(super) struct Stream {
     in_host: AtomicBool,
     /// Frames in host memory have the default layout of their format.
     is_compact: AtomicBool,
+    /// Devices alone know the layout of frames: they are shared in place or not at all.
+    has_device_layout: AtomicBool,
 }
 
 impl Stream {
@@ -98,6 +100,7 @@ impl Stream {
             has_shared_dma_bufs: AtomicBool::new(false),
             in_host: AtomicBool::new(false),
             is_compact: AtomicBool::new(false),
+            has_device_layout: AtomicBool::new(false),
         }
     }
 
@@ -193,6 +196,9 @@ impl Stream {
         buffer: &gst::BufferRef,
         info: Option<&gst_video::VideoInfo>,
     ) -> Result<Placed, PlaceError> {
+        if self.has_device_layout() {
+            return Err(PlaceError::NotCopyable(reason));
+        }
         let placed = self.copy(buffer, info)?;
         self.count_copy(reason, placed.size);
         Ok(placed)
@@ -206,7 +212,19 @@ impl Stream {
     /// Uses the default layout for the following frames, or upstream's; returns whether that is a
     /// change.
     pub(super) fn set_compact(&self, yes: bool) -> bool {
+        let yes = yes && !self.has_device_layout();
         self.is_compact.swap(yes, Relaxed) != yes
+    }
+
+    pub(super) fn has_device_layout(&self) -> bool {
+        self.has_device_layout.load(Relaxed)
+    }
+
+    /// Applies new caps: devices alone know the layout of the following frames, or the CPU as well.
+    pub(super) fn set_device_layout(&self, yes: bool) {
+        if self.has_device_layout.swap(yes, Relaxed) != yes {
+            self.exporter.require_dma_bufs(yes);
+        }
     }
 
     pub(super) fn count_copy(&self, reason: CopyReason, bytes: u64) {

@@ -3,7 +3,10 @@
 //! Error messages of the element: the failure and its remedy.
 
 use super::{cuda::Takes, way::Way};
-use crate::meta::{budget::OverBudget, form::Invalid};
+use crate::{
+    drm,
+    meta::{budget::OverBudget, form::Invalid},
+};
 use frameshare::{
     Endpoint, MemoryKind, Reason,
     reader::{ConfigError, ConnectError, ReadError},
@@ -13,8 +16,8 @@ use gst::ResourceError;
 /// Remedy for a reader that is not permitted to read.
 const LET_IN: &str = "run this pipeline as the user of the exporter, or grant access there by \
                       framesharesink's socket-path, socket-mode, allowed-uids, allowed-gids and, for frames \
-                      in GPU memory, trusted-uids; if the kernel lets readers write through /dev/udmabuf, by \
-                      allow-udmabuf";
+                      in GPU memory or dma-bufs, trusted-uids; if the kernel lets readers write through \
+                      /dev/udmabuf, by allow-udmabuf";
 
 /// Returns the reason for copies, and the remedy.
 pub(super) fn of_copying(way: Way, credit: u32, asked: u32) -> (String, &'static str) {
@@ -191,6 +194,10 @@ pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gs
         );
     }
     let advice = match (on_gpu, takes) {
+        _ if drm::is_drm(caps) => {
+            "devices alone know the layout of the frames: insert an element of a device, such as vapostproc or glupload, \
+             after framesharesrc"
+        }
         (true, Takes::System) => "insert cudadownload after framesharesrc",
         (true, _) => "insert a converter such as cudaconvertscale after framesharesrc",
         (false, Takes::Cuda) => {
@@ -283,6 +290,9 @@ mod tests {
             let message = text(&of_connect(&failed, &endpoint).unwrap());
             assert!(message.contains(advice), "{message}");
         }
+        let tiled = "video/x-raw(memory:DMABuf), format=DMA_DRM, drm-format=NV12:0x1, width=64, height=48";
+        let message = text(&of_negotiation(&tiled.parse().unwrap(), false, Takes::System));
+        assert!(message.contains("insert an element of a device, such as vapostproc"), "{message}");
         // A reader rejected by the next exporter gets the remedy, too.
         let message = text(&of_read(&ReadError::NotBack(refused), &endpoint));
         assert!(message.contains("no next one found") && message.contains("policy=latest"), "{message}");

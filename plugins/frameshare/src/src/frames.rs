@@ -12,6 +12,7 @@ use super::{
     way::Way,
 };
 use crate::{
+    drm::DrmFrames,
     ffi::used_on::used_on,
     flags,
     meta::{
@@ -38,6 +39,8 @@ const NO_OFFSET: u64 = u64::MAX;
 pub(super) struct Shape {
     /// Set for raw video.
     video: Option<VideoInfo>,
+    /// Devices alone know the layout: the CPU cannot copy the frames.
+    has_device_layout: bool,
 }
 
 /// Downstream's answer to the allocation query.
@@ -64,6 +67,8 @@ pub(super) enum FrameError {
     OverBudget(#[from] OverBudget),
     #[error("the frame is in CUDA memory, but the reader did not negotiate memory:CUDAMemory")]
     Unasked,
+    #[error("the frame is not in a dma-buf, as its caps say")]
+    NoDmaBuf,
 }
 
 /// Inputs of the conversion besides the frame.
@@ -85,10 +90,10 @@ pub(super) struct Context<'a> {
 
 impl Shape {
     pub fn of(caps: &gst::CapsRef) -> Self {
-        let is_raw = caps.structure(0).is_some_and(|structure| structure.name() == "video/x-raw");
-        let video = is_raw.then(|| VideoInfo::from_caps(caps).ok()).flatten();
+        let drm = DrmFrames::of(caps);
+        let video = crate::pool::video_info(drm.as_ref().map_or(caps, |frames| &frames.picture));
         let video = video.filter(|info| info.format() != gst_video::VideoFormat::Encoded);
-        Self { video }
+        Self { video, has_device_layout: drm.is_some_and(|frames| frames.has_device_layout) }
     }
 
     /// Returns the duration of one frame, if the caps name a rate.
@@ -125,7 +130,10 @@ pub(super) fn to_buffer(
         repeats: 0,
     };
     let mut crop = metas.crop();
+    let has_device_layout = context.shape.has_device_layout;
     let mut picture = match &context.shape.video {
+        // The exporter does not know where the planes are.
+        Some(_) if has_device_layout && descriptor.used_planes().is_empty() => None,
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
@@ -137,6 +145,7 @@ pub(super) fn to_buffer(
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
     if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
         && !shows_crop
+        && !has_device_layout
         && picture.crop(x, y, info)
     {
         crop = None;
@@ -145,6 +154,8 @@ pub(super) fn to_buffer(
     let (mut buffer, way) = if on_gpu {
         let cuda = context.cuda.ok_or(FrameError::Unasked)?;
         cuda::to_buffer(cuda, lease, picture, context.is_last_credit)?
+    } else if has_device_layout {
+        (in_dma_buf(lease, picture.as_ref())?, Way::InPlace)
     } else {
         in_system_memory(lease, picture.as_ref(), &mut context)?
     };
@@ -186,6 +197,20 @@ fn in_system_memory(
         picture.add_meta(buffer.make_mut())?;
     }
     Ok((buffer, way))
+}
+
+/// Returns a buffer whose layout devices alone know. It takes the last credit, too: without a copy
+/// no further frame comes until downstream releases one.
+fn in_dma_buf(lease: LeasedMemory, picture: Option<&Picture<'_>>) -> Result<gst::Buffer, FrameError> {
+    if lease.frame().dma_buf().is_none() {
+        return Err(FrameError::NoDmaBuf);
+    }
+    let mut buffer = gst::Buffer::new();
+    buffer.make_mut().append_memory(lease.into_memory()?);
+    if let Some(picture) = picture {
+        picture.add_meta(buffer.make_mut())?;
+    }
+    Ok(buffer)
 }
 
 /// Sets the frame's times, counters and flags on a buffer.

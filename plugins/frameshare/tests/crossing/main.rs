@@ -5,6 +5,7 @@
 
 mod autoplug;
 mod both_ends;
+mod camera;
 mod events;
 mod file;
 mod gop;

@@ -155,16 +155,68 @@ fn linear_drm_frames_arrive_under_plain_caps() {
     assert!(query.find_allocation_meta::<gst_video::VideoMeta>().is_some());
 }
 
-#[test]
-fn frames_whose_layout_is_a_modifiers_are_refused() {
-    let mut exporter = Exporter::without_caps("");
-    let element = exporter.harness.element().unwrap();
-    let bus = gst::Bus::new();
-    element.set_bus(Some(&bus));
-    exporter.harness.push_event(gst::event::StreamStart::new("drm"));
-    exporter.harness.push_event(gst::event::Caps::new(&drm_caps("NV12:0x0100000000000002")));
+fn error_of(bus: &gst::Bus) -> String {
     let error = bus.timed_pop_filtered(gst::ClockTime::from_seconds(20), &[gst::MessageType::Error]);
     let gst::MessageView::Error(error) = error.as_ref().expect("an error").view() else { unreachable!() };
-    let text = error.error().to_string();
-    assert!(text.contains("NV12:0x0100000000000002") && text.contains("vapostproc"), "{text}");
+    error.error().to_string()
+}
+
+fn bus_of(element: &gst::Element) -> gst::Bus {
+    let bus = gst::Bus::new();
+    element.set_bus(Some(&bus));
+    bus
+}
+
+/// A layout of a device.
+const TILED: &str = "NV12:0x0100000000000002";
+
+#[test]
+fn frames_in_device_layout_are_refused_where_they_would_be_copied() {
+    for (properties, drm_format, advice) in [
+        ("export=copy", TILED, "export=auto"),
+        ("memory=host", TILED, "memory=auto"),
+        ("", "NV99:0x0100000000000002", "vapostproc"),
+    ] {
+        let mut exporter = Exporter::without_caps(properties);
+        let bus = bus_of(&exporter.harness.element().unwrap());
+        exporter.harness.push_event(gst::event::StreamStart::new("drm"));
+        exporter.harness.push_event(gst::event::Caps::new(&drm_caps(drm_format)));
+        let text = error_of(&bus);
+        assert!(text.contains(drm_format) && text.contains(advice), "{text}");
+    }
+}
+
+#[test]
+fn readers_without_dma_bufs_are_refused_frames_in_device_layout() {
+    let mut exporter = Exporter::without_caps("");
+    exporter.harness.set_src_caps(drm_caps(TILED));
+    let source = |properties: &str| {
+        let source = format!("framesharesrc socket-path={} {properties} ! fakesink", exporter.path.display());
+        let pipeline: gst::Pipeline = gst::parse::launch(&source).unwrap().downcast().unwrap();
+        pipeline.set_state(gst::State::Playing).unwrap();
+        pipeline
+    };
+    let refused = source("dma-bufs=false");
+    let text = error_of(&refused.bus().unwrap());
+    assert!(text.contains("dma-bufs that cannot be copied") && text.contains("takes no dma-bufs"), "{text}");
+    let reader = source("");
+    exporter.wait_for_readers(1);
+    // With other caps everybody may read again.
+    exporter.harness.set_src_caps(drm_caps("NV12"));
+    let other = source("dma-bufs=false");
+    exporter.wait_for_readers(2);
+    for pipeline in [refused, reader, other] {
+        pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+#[test]
+fn frames_in_device_layout_are_never_copied() {
+    let mut exporter = Exporter::without_caps("wait-for-connection=false");
+    exporter.harness.set_src_caps(drm_caps(TILED));
+    let bus = bus_of(&exporter.harness.element().unwrap());
+    let pushed = exporter.harness.push(gst::Buffer::from_slice([1; 16 * 8 * 3 / 2]));
+    assert_eq!(pushed, Err(gst::FlowError::Error));
+    let text = error_of(&bus);
+    assert!(text.contains("foreign-memory") && text.contains("one dma-buf each"), "{text}");
 }

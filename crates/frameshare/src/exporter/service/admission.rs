@@ -19,6 +19,7 @@ use crate::{
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, Words, files_left, memfd},
 };
 use frameshare_protocol::{
+    MemoryKind,
     message::{Hello, Reason},
     page::{claims_size, queue_size},
 };
@@ -37,7 +38,8 @@ pub fn admit(shared: &Shared, socket: Arc<Socket>, peer: Peer, hello: &Hello) {
         return shared.with(|state| state.refuse(&socket, &peer, &refusal));
     }
     let (mut socket, mut peer) = (socket, peer);
-    // Try again if the exporter began to use a GPU meanwhile, or published too much.
+    // Try again if the exporter began to use a GPU or to require dma-bufs meanwhile, or published
+    // too much.
     let mut attempts = 1..;
     while let Some(again) = try_to_admit(shared, socket, peer, hello, attempts.next() < Some(MAX_ATTEMPTS)) {
         (socket, peer) = again;
@@ -80,7 +82,9 @@ fn try_to_admit(
         if state.is_closed() {
             return None;
         }
-        if state.gpu().is_some() != promise.gpu.is_some() {
+        let no_dma_bufs = promise.route.cannot_adopt.of(MemoryKind::DmaBuf);
+        let is_refused = state.refusal_without_dma_bufs(&peer, no_dma_bufs).is_some();
+        if state.gpu().is_some() != promise.gpu.is_some() || is_refused {
             return Some((socket, peer));
         }
         let kept_units = match prepared.finish(state, &peer, hello) {

@@ -140,6 +140,9 @@ impl State {
         let local = peer.is_this_process(&hello.nonce);
         let cuda = if direct { self.why_not_adopted(peer, hello, local) } else { None };
         let cannot_adopt = CannotAdopt { cuda, dma_buf: self.why_no_dma_buf(peer, hello) };
+        if let Some(refusal) = self.refusal_without_dma_bufs(peer, cannot_adopt.of(MemoryKind::DmaBuf)) {
+            return Err(refusal);
+        }
         Ok(Route { fence, downloads: !direct, cannot_adopt, local })
     }
 

@@ -31,6 +31,13 @@ impl State {
         true
     }
 
+    /// Disconnects a reader and ends all its leases. Returns false if there is none of this number.
+    pub fn revoke(&mut self, id: u64, why: &str) -> bool {
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return false };
+        self.end_link(index, &Ending::new(Reason::TooSlow, why));
+        true
+    }
+
     /// Ends the link of a reader that is dead or untrusted: all its leases end at once.
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
@@ -43,7 +50,7 @@ impl State {
     }
 
     /// Publishes no further frame to a reader and lets it release its taken frames in its own time.
-    fn evict(&mut self, index: usize, ending: &Ending) {
+    pub(super) fn evict(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         if ending.reason == Reason::LimitExceeded {
             // The reader that owns the backlog loses it, and gets the reason instead.

@@ -5,9 +5,10 @@
 
 use super::{State, Urgency};
 use crate::{
-    exporter::{observe::DmaBufStats, slot::Slot},
-    sys::{Fences, PendingFences},
+    exporter::{link::Ending, observe::DmaBufStats, slot::Slot},
+    sys::{Fences, Peer, PendingFences},
 };
+use frameshare_protocol::{MemoryKind, message::Reason};
 use std::{
     any::Any,
     os::fd::AsFd,
@@ -19,6 +20,8 @@ use std::{
 pub struct DmaBufs {
     /// The owner has asked to share dma-bufs.
     pub is_used: bool,
+    /// Only readers that get dma-bufs can read the frames.
+    is_required: bool,
     /// Frames published, and those of them that a device still wrote.
     pub stats: DmaBufStats,
     unsettled: Vec<Unsettled>,
@@ -84,6 +87,37 @@ impl State {
     /// Records that the owner wants to share dma-bufs.
     pub fn note_dma_bufs(&mut self) {
         self.dma_bufs.is_used = true;
+    }
+
+    /// Refuses readers that get no dma-bufs from now on, and disconnects present ones; or admits
+    /// them again.
+    pub fn require_dma_bufs(&mut self, yes: bool) {
+        self.dma_bufs.is_required = yes;
+        self.disconnect_without_dma_bufs();
+    }
+
+    /// Returns the refusal of a reader that gets no dma-bufs, for the reason `why`, if all readers
+    /// must.
+    pub fn refusal_without_dma_bufs(&self, peer: &Peer, why: Option<&str>) -> Option<Ending> {
+        let why = why.filter(|_| self.dma_bufs.is_required)?;
+        let (reason, denied) = match self.config.may_have_gpu_memory(peer) {
+            true => (Reason::NothingInCommon, ""),
+            false => (Reason::PermissionDenied, "permission denied, "),
+        };
+        let text = format!("{denied}the stream's frames are in dma-bufs that cannot be copied: {why}");
+        Some(Ending::new(reason, text))
+    }
+
+    /// Disconnects present readers that get no dma-bufs, if all must. They keep the frames that
+    /// they have taken.
+    pub(super) fn disconnect_without_dma_bufs(&mut self) {
+        for index in (0..self.links.len()).rev() {
+            let link = &self.links[index];
+            let why = link.cannot_adopt(MemoryKind::DmaBuf);
+            if let Some(ending) = self.refusal_without_dma_bufs(link.peer(), why) {
+                self.evict(index, &ending);
+            }
+        }
     }
 
     pub(super) fn count_dma_buf(&mut self, slot: &Slot) {

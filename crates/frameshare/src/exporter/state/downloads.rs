@@ -30,8 +30,8 @@ impl State {
     }
 
     /// Handles a reader that cannot import a generation. Adopted memory is copied for all readers
-    /// from now on; instead of the exporter's own GPU memory the reader gets downloads, if it
-    /// accepts host memory.
+    /// from now on, unless dma-bufs are required, which disconnects the reader; instead of the
+    /// exporter's own GPU memory it gets downloads, if it accepts host memory.
     pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
         let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
         let known = self.links[index].imports.generations().any(|known| known == generation);
@@ -42,6 +42,7 @@ impl State {
             (true, None) => return,
             (true, Some((kind, true))) => {
                 self.links[index].forbid_adopted(kind, text);
+                self.disconnect_without_dma_bufs();
                 return;
             }
             (true, Some((kind, false))) if kind.is_gpu() && self.links[index].hello().host_fallback => {

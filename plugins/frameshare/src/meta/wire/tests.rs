@@ -87,6 +87,17 @@ fn the_video_meta_crosses_without_its_planes() {
 }
 
 #[test]
+fn format_of_meta_that_readers_do_not_know_is_that_of_caps() {
+    gst::init().unwrap();
+    let info = gst_video::VideoInfo::builder(gst_video::VideoFormat::Nv12, 320, 240).build().unwrap();
+    let video = |format| Video { format, width: 320, height: 256, flags: 0, alignment: None };
+    let [nv12, yuy2] = [gst_video::VideoFormat::Nv12, gst_video::VideoFormat::Yuy2].map(IntoGlib::into_glib);
+    assert_eq!(named(video(99_999), Some(&info)), video(nv12));
+    assert_eq!(named(video(yuy2), Some(&info)), video(yuy2));
+    assert_eq!(named(video(99_999), None), video(99_999));
+}
+
+#[test]
 fn redundant_video_meta_has_no_bytes() {
     gst::init().unwrap();
     let format = gst_video::VideoFormat::Nv12;
