@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # dma-bufs on other kernels, with devices that need no hardware: `make test-dmabuf`.
 #
-#   tests/guests/dmabuf.sh [KERNEL...]       5.15, whose dma-bufs have no sync files, and 6.8, unless some are named
+#   tests/guests/dmabuf.sh [KERNEL...]       5.15, whose dma-bufs have no sync files, the same without a fix of udmabuf, and 6.8, unless
+#                                            some are named
 #
 # Logs are written to target/guests.
 set -uo pipefail
@@ -16,16 +17,16 @@ tools/setup.sh build play guests || exit
 target=${CARGO_TARGET_DIR:-$repo/target}
 logs=$target/guests
 mkdir -p "$logs"
-cargo build --locked -p gst-plugin-frameshare || exit
+cargo build --locked -p gst-plugin-frameshare -p frameshare-tests || exit
 mapfile -t tests < <(
-  for test in "frameshare --test dma_buf" "gst-plugin-frameshare --test crossing"; do
+  for test in "frameshare --test dma_buf" "gst-plugin-frameshare --test crossing" "frameshare-tests --test faults"; do
     # shellcheck disable=SC2086  # words
     cargo test --locked --no-run -p $test 2>&1 | sed -n 's/.*Executable.*(\(.*\))/\1/p'
   done | xargs -r realpath
 )
-[ ${#tests[@]} = 2 ] || { echo "guests: the tests cannot be built" && exit 1; }
+[ ${#tests[@]} = 3 ] || { echo "guests: the tests cannot be built" && exit 1; }
 export PLUGIN=$target/debug/libgstframeshare.so
-[ $# -gt 0 ] || set -- 5.15 6.8
+[ $# -gt 0 ] || set -- 5.15 5.15-unfixed 6.8
 failed=0
 for kernel in "$@"; do
   status=0

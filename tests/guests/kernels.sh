@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Kernels of Debian and Ubuntu, downloaded once and kept, with signatures checked by apt.
 #
-#   tests/guests/kernels.sh list              prints the names of those for x86-64
-#   tests/guests/kernels.sh get NAME          downloads the newest one where it is missing, and prints its folder
+#   tests/guests/kernels.sh list              prints the names of those for x86-64 that are up to date
+#   tests/guests/kernels.sh get NAME          downloads the newest one where it is missing, and prints its folder; 5.15-unfixed is
+#                                             as Ubuntu 22.04 was released, and lets readers write through /dev/udmabuf
 #
 # A folder holds `vmlinuz`, `version` and `lib/modules`. GUESTS (default /var/tmp/frameshare-guests) says where they lie:
 # 0.1 to 0.6 GB each. DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR and UBUNTU_MIRROR name other mirrors.
@@ -21,6 +22,7 @@ kernels() {
   cat <<END
 5.10|$security bullseye-security main|linux-image-amd64
 5.15|$ubuntu jammy-updates main|linux-image-generic
+5.15-unfixed|$ubuntu jammy main|linux-image-generic
 6.1|$debian bookworm main|linux-image-amd64
 6.8|$ubuntu noble-updates main|linux-image-generic
 6.12|$debian trixie main|linux-image-amd64
@@ -77,7 +79,7 @@ get() { # NAME
 }
 
 case ${1:-} in
-  list) kernels | cut -d'|' -f1 | grep -v arm64 ;;
+  list) kernels | cut -d'|' -f1 | grep -v -e arm64 -e unfixed ;;
   get) get "${2:?the name of a kernel}" ;;
   *) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;;
 esac
