@@ -55,8 +55,10 @@ fn element_without_context_stops_at_once() {
     let (exporter, reader, _context, _stream) = read_with_work_left(move || _ = busy.recv_timeout(PATIENCE));
     drop(reader);
     assert!(!frameshare::wait_for_deferred_drops(Duration::ZERO), "no teardown is pending");
-    let stop = |element: &gst::Element| {
-        element.set_property("socket-path", exporter.path().with_extension("other"));
+    let stop = |element: &gst::Element, attempt: i32| {
+        // Another name each time: a process that another test starts has a copy of the lock on it
+        // until its `exec`.
+        element.set_property("socket-path", exporter.path().with_extension(format!("other{attempt}")));
         element.set_state(gst::State::Paused).unwrap();
         let begin = Instant::now();
         element.set_state(gst::State::Null).unwrap();
@@ -66,7 +68,7 @@ fn element_without_context_stops_at_once() {
     sink.set_property_from_str("memory", "host");
     let source: gst::Element = glib::Object::new::<FrameshareSrc>().upcast();
     for element in [sink, source] {
-        let quickest = (0..5).map(|_| stop(&element)).min().unwrap();
+        let quickest = (0..5).map(|attempt| stop(&element, attempt)).min().unwrap();
         assert!(quickest < crate::cuda::SETTLED, "{} took {quickest:?}", element.name());
     }
     drop(done);
