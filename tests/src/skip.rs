@@ -2,12 +2,41 @@
 
 //! Skipped tests, which tests/all.sh counts.
 
+use frameshare::machine::SocketFeatures;
+use rustix::{
+    io::Errno,
+    thread::{
+        ClockId,
+        futex::{self, WaitvFlags},
+    },
+};
 use std::io::Write;
 
 /// Reports a skipped test past the harness's output capture.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}\n");
     std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+}
+
+/// Returns whether readers sleep on a futex (Linux 5.16); reports a test of that as skipped if not.
+pub fn has_futex_waitv(test: &str) -> bool {
+    // An empty list is invalid for a kernel that has the call.
+    let error = futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic).err();
+    let has = error == Some(Errno::INVAL);
+    if !has {
+        skip(test, "without futex_waitv readers sleep on sockets");
+    }
+    has
+}
+
+/// Returns whether the kernel refuses descriptors at their sender (Linux 6.16); reports a test as
+/// skipped if not.
+pub fn has_passrights(test: &str) -> bool {
+    let has = SocketFeatures::probe().is_ok_and(|features| features.pass_rights);
+    if !has {
+        skip(test, "this kernel has no SO_PASSRIGHTS: the same without it runs");
+    }
+    has
 }
 
 /// Returns whether a test that changes its user can run; reports it as skipped if not.

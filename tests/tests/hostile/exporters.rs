@@ -3,7 +3,10 @@
 //! Hostile exporters, against a reader of the engine and against the source.
 
 use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, for_each_attack};
-use frameshare_tests::process::{Outcome, Process, TestRun};
+use frameshare_tests::{
+    process::{Outcome, Process, TestRun},
+    skip,
+};
 
 /// Runs a reader against every attack, and lets `check` judge the result.
 fn against_all(
@@ -56,7 +59,9 @@ fn source_survives(kernel: &str) {
 
 #[test]
 fn reader_survives_hostile_exporters() {
-    reader_survives(WITH_PASSRIGHTS);
+    if skip::has_passrights("hostile/reader_survives_hostile_exporters") {
+        reader_survives(WITH_PASSRIGHTS);
+    }
 }
 
 #[test]
@@ -66,7 +71,9 @@ fn reader_survives_hostile_exporters_before_linux_6_16() {
 
 #[test]
 fn source_survives_hostile_exporters() {
-    source_survives(WITH_PASSRIGHTS);
+    if skip::has_passrights("hostile/source_survives_hostile_exporters") {
+        source_survives(WITH_PASSRIGHTS);
+    }
 }
 
 #[test]

@@ -28,8 +28,12 @@ fn attacks(run: &TestRun, side: &str) -> Vec<String> {
     outcome.lines
 }
 
-/// Number of attacks at the same time: most of the time their processes wait.
-const AT_ONCE: usize = 3;
+/// Number of attacks at the same time: most of the time their processes wait. A slow machine sets
+/// FRAMESHARE_ATTACKS.
+fn at_once() -> usize {
+    let asked = std::env::var("FRAMESHARE_ATTACKS").ok();
+    asked.map_or(3, |number| number.parse().expect("FRAMESHARE_ATTACKS is a number"))
+}
 
 /// Calls `attack` with the name of every attack of a side, several at the same time. Each attack
 /// has a run of its own.
@@ -37,7 +41,7 @@ fn for_each_attack(side: &str, attack: impl Fn(&str) + Sync) {
     let names = Mutex::new(attacks(&TestRun::new(), side).into_iter());
     let next = || names.lock().expect("no thread panics with the lock").next();
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..at_once() {
             scope.spawn(|| {
                 while let Some(name) = next() {
                     attack(&name);

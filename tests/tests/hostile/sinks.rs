@@ -10,6 +10,7 @@ use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, fuse, is_foreign, wait
 use frameshare_tests::{
     content::checksums,
     process::{Outcome, Process, TestRun},
+    skip,
 };
 
 /// Every frame differs from the one before.
@@ -86,7 +87,9 @@ fn sink_serves_beside_lingering(kernel: &str) {
 
 #[test]
 fn sink_serves_beside_lingering_sockets() {
-    sink_serves_beside_lingering(WITH_PASSRIGHTS);
+    if skip::has_passrights("hostile/sink_serves_beside_lingering_sockets") {
+        sink_serves_beside_lingering(WITH_PASSRIGHTS);
+    }
 }
 
 #[test]
