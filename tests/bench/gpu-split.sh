@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Splits a decoded frame's cost on a GPU host, as root, with the bundle of tests/gpu/bundle.sh: CPU time and CUDA calls of
-# exporter and reader, and of the decoder alone as the control, 1080p at full rate. Options go to the benchmark.
+# exporter and reader, and of the decoder alone as the control, 1080p at full rate; and the parts of a frame in host
+# memory at that rate, by controls. Options go to the benchmark.
 #
 #   tests/bench/gpu-split.sh [OPTION...]
 #
@@ -24,3 +25,4 @@ for transport in decoder gpu gpu-pool; do
   echo "CUDA calls, $transport"
   tests/bench/cuda-calls.py "$RUNTIME/work/calls"
 done
+in_gst timeout --kill-after=10 "${LIMIT:-240}" /work/frameshare-bench --cost-split 3 770 </dev/null

@@ -41,7 +41,6 @@ use std::{
 };
 
 const SIZE: Size = Size { width: 1920, height: 1080 };
-const RATE: u32 = 60;
 const WARM: Duration = Duration::from_millis(500);
 const MEASURE: Duration = Duration::from_secs(4);
 
@@ -62,14 +61,14 @@ struct Costs {
     reader: [Vec<f64>; WAYS.len()],
 }
 
-/// Measures, and prints a table.
-pub fn all(rounds: usize) -> Result<()> {
+/// Measures at `rate` frames a second, and prints a table.
+pub fn all(rounds: usize, rate: u32) -> Result<()> {
     let folder = env::temp_dir().join(format!("frameshare-split-{}", std::process::id()));
     let mut costs = Costs::default();
     for _ in 0..rounds {
         for (way, (exporter, reader)) in WAYS.iter().enumerate() {
             std::fs::create_dir_all(&folder)?;
-            let figures = measure(&folder.join("s.sock"), exporter, *reader);
+            let figures = measure(&folder.join("s.sock"), rate, exporter, *reader);
             std::fs::remove_dir_all(&folder)?;
             let (exported, received) = figures?;
             costs.exporter[way].push(exported.usage.cpu as f64 / exported.frames.max(1) as f64 / 1e3);
@@ -78,12 +77,12 @@ pub fn all(rounds: usize) -> Result<()> {
             }
         }
     }
-    print!("{}", report(&costs));
+    print!("{}", report(&costs, rate));
     Ok(())
 }
 
-fn report(costs: &Costs) -> String {
-    let mut text = format!("\n{SIZE} NV12, {RATE} frames/s, host memory: CPU time in µs a frame\n\n");
+fn report(costs: &Costs, rate: u32) -> String {
+    let mut text = format!("\n{SIZE} NV12, {rate} frames/s, host memory: CPU time in µs a frame\n\n");
     text += "| way | exporter | reader |\n| --- | --- | --- |\n";
     for (way, (exporter, reader)) in WAYS.iter().enumerate() {
         let name = reader.map_or_else(|| (*exporter).into(), |reader| format!("{exporter}, {reader}"));
@@ -142,8 +141,13 @@ impl Drop for Role {
     }
 }
 
-fn measure(socket: &Path, exporter: &str, reader: Option<&str>) -> Result<(Exported, Option<Received>)> {
-    let mut exporting = Role::start("export", exporter, socket)?;
+fn measure(
+    socket: &Path,
+    rate: u32,
+    exporter: &str,
+    reader: Option<&str>,
+) -> Result<(Exported, Option<Received>)> {
+    let mut exporting = Role::start("export", &format!("{exporter} {rate}"), socket)?;
     while reader.is_some() && !socket.exists() {
         thread::sleep(Duration::from_millis(2));
     }
@@ -157,24 +161,29 @@ fn measure(socket: &Path, exporter: &str, reader: Option<&str>) -> Result<(Expor
     Ok(figures)
 }
 
-/// Plays the role that `plan` describes: side, way and socket.
+/// Plays the role that `plan` describes: side, way, the exporter's rate, and socket.
 pub fn play(plan: &str) -> Result<()> {
     gst::init()?;
     gstframeshare::plugin_register_static()?;
-    let mut words = plan.splitn(3, ' ');
-    match (words.next(), words.next(), words.next()) {
-        (Some("export"), Some(way), Some(socket)) => export(way, socket),
-        (Some("read"), Some(way), Some(socket)) => read(way, socket),
-        _ => bail!("{plan:?} is no role"),
+    let no_role = || format!("{plan:?} is no role");
+    let (side, rest) = plan.split_once(' ').with_context(no_role)?;
+    let (way, rest) = rest.split_once(' ').with_context(no_role)?;
+    match side {
+        "export" => {
+            let (rate, socket) = rest.split_once(' ').with_context(no_role)?;
+            export(way, rate.parse().with_context(no_role)?, socket)
+        }
+        "read" => read(way, rest),
+        _ => bail!(no_role()),
     }
 }
 
 /// Exports until it is killed, and prints the figures of the measured time.
-fn export(way: &str, socket: &str) -> Result<()> {
+fn export(way: &str, rate: u32, socket: &str) -> Result<()> {
     let go = Arc::new(AtomicBool::new(false));
     let (done, exported) = mpsc::channel();
     let report = move |exported| _ = done.send(exported);
-    let pace = Pace::new(go.clone(), RATE, WARM, MEASURE, report);
+    let pace = Pace::new(go.clone(), rate, WARM, MEASURE, report);
     let pipeline = match way {
         "elements" => Some(pipeline("fakesink", None, pace)?),
         "sink" => Some(pipeline("framesharesink", Some(socket), pace)?),
@@ -306,7 +315,7 @@ mod tests {
     fn parts_add_up_to_the_whole() {
         let exporter = [1.0, 4.0, 10.0, 10.0, 15.0, 25.0].map(|figure| vec![figure]);
         let reader = [0.0, 0.0, 20.0, 26.0, 30.0, 50.0].map(|figure| vec![figure]);
-        let text = report(&Costs { exporter, reader });
+        let text = report(&Costs { exporter, reader }, 60);
         let part = |name: &str| {
             let line = text.lines().find(|line| line.contains(name)).expect("the part is in the table");
             line.split(" | ").skip(1).map(|cell| cell.trim_end_matches(" |").parse().unwrap()).collect()

@@ -87,7 +87,9 @@ fn main() {
         }
         (Some("split"), Some(plan)) => exit(split(&plan)),
         (Some("--cost-split"), rounds) => {
-            cost_split::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
+            let number =
+                |text: Option<String>, default| text.and_then(|text| text.parse().ok()).unwrap_or(default);
+            cost_split::all(number(rounds, 5) as usize, number(arguments.next(), 60))
         }
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);

@@ -17,7 +17,8 @@ frameshare-bench --sharing CLIP...     one decoder shared, beside one in each re
                                        [--readers N,...] [--rounds N] [--seconds S] [--raw FILE]
 frameshare-bench --cost-of-readers [N [READERS]]
                                        acquiring and publishing alone, 0 to 64 readers, N rounds (5)
-frameshare-bench --cost-split [N]      parts of a frame's cost by controls, N rounds (5)
+frameshare-bench --cost-split [N [RATE]]
+                                       parts of a frame's cost by controls, N rounds (5), RATE frames/s (60)
 frameshare-bench --observers [N]       a lossless reader beside 1,000 observers a second, N rounds (5)
 
   --quick                  smoke test: one short round of frameshare alone

@@ -4,7 +4,8 @@
 //! more and less jitter, beside a bare futex: time from the publication until the reader has the
 //! frame, and CPU time of the reader.
 //!
-//! Each reader is a process of its own. The sleepers of the bare futex are threads of this process.
+//! Each reader is a process of its own, and so is each sleeper of one bare futex; those of the
+//! other one are threads of this process.
 
 use crate::{
     alone::in_folder,
@@ -12,17 +13,22 @@ use crate::{
     stamp::{nanoseconds, now},
     usage::Usage,
 };
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use frameshare::{
     Endpoint, Interrupt,
     exporter::{Config, Exporter, Frame, Purpose},
     fence::Written,
     reader::{self, Item, Reader, Wake},
 };
-use rustix::{thread::futex, time::ClockId};
+use frameshare_tests::raw::Page;
+use rustix::{
+    thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags},
+    time::ClockId,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     env,
+    fs::File,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
@@ -42,18 +48,22 @@ const JITTERS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Durati
 /// A way to wait for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Way {
+    /// Between threads.
     BareFutex,
+    /// Between processes, by the system call that a reader makes.
+    SharedFutex,
     Sleep,
     Predict,
     Spin,
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::BareFutex, Self::Sleep, Self::Predict, Self::Spin];
+    const ALL: [Self; 5] = [Self::BareFutex, Self::SharedFutex, Self::Sleep, Self::Predict, Self::Spin];
 
     fn name(self) -> &'static str {
         match self {
-            Self::BareFutex => "control: bare futex",
+            Self::BareFutex => "control: bare futex of threads",
+            Self::SharedFutex => "control: bare futex of processes",
             Self::Sleep => "`wake=sleep`",
             Self::Predict => "`wake=predict`",
             Self::Spin => "`wake=spin`",
@@ -62,16 +72,17 @@ impl Way {
 
     fn wake(self) -> Wake {
         match self {
-            Self::BareFutex | Self::Sleep => Wake::Sleep,
+            Self::BareFutex | Self::SharedFutex | Self::Sleep => Wake::Sleep,
             Self::Predict => Wake::Predict,
             Self::Spin => Wake::Spin,
         }
     }
 }
 
-/// A reader in a process of its own.
+/// A reader in a process of its own, or a sleeper.
 #[derive(Serialize, Deserialize)]
 struct Reads {
+    /// The socket of the stream, or the folder of [`Shared`].
     socket: String,
     way: Way,
 }
@@ -134,6 +145,9 @@ impl Watch {
 /// Reads to the end of the stream, and prints the measurements.
 pub fn read(plan: &str) -> Result<()> {
     let plan: Reads = serde_json::from_str(plan).context("no plan of a reader")?;
+    if plan.way == Way::SharedFutex {
+        return Shared::open(Path::new(&plan.socket))?.sleep();
+    }
     let config = reader::Config::default().wake(plan.way.wake());
     let interrupt = Interrupt::new()?;
     let mut reader = Reader::connect(&Endpoint::at(&plan.socket)?, config, &interrupt)?;
@@ -168,17 +182,38 @@ fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<()>
     Ok(())
 }
 
+/// Readers or sleepers, each a process of its own.
+struct Running(Vec<(Child, BufReader<ChildStdout>)>);
+
+impl Running {
+    fn start(plan: &Reads, readers: usize) -> Result<Self> {
+        let plan = serde_json::to_string(plan)?;
+        let start = |_| -> Result<_> {
+            let mut process = Command::new(env::current_exe()?)
+                .args(["wake-read", &plan])
+                .stdout(Stdio::piped())
+                .spawn()?;
+            let output = BufReader::new(process.stdout.take().context("its output is piped")?);
+            Ok((process, output))
+        };
+        (0..readers).map(start).collect::<Result<Vec<_>>>().map(Self)
+    }
+
+    fn results(self) -> Result<Vec<Woken>> {
+        let result = |(mut process, mut output): (Child, BufReader<ChildStdout>)| {
+            let mut line = String::new();
+            output.read_line(&mut line)?;
+            process.wait()?;
+            serde_json::from_str(&line).with_context(|| format!("a reader said {line:?}"))
+        };
+        self.0.into_iter().map(result).collect()
+    }
+}
+
 fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Vec<Woken>> {
     let socket = folder.join("s.sock");
     let exporter = Exporter::bind(&Endpoint::at(&socket)?, Config::default(), |_| ())?;
-    let plan = serde_json::to_string(&Reads { socket: socket.to_string_lossy().into(), way })?;
-    let start = |_| -> Result<(Child, BufReader<ChildStdout>)> {
-        let mut process =
-            Command::new(env::current_exe()?).args(["wake-read", &plan]).stdout(Stdio::piped()).spawn()?;
-        let output = BufReader::new(process.stdout.take().context("its output is piped")?);
-        Ok((process, output))
-    };
-    let running = (0..readers).map(start).collect::<Result<Vec<_>>>()?;
+    let running = Running::start(&Reads { socket: socket.to_string_lossy().into(), way }, readers)?;
     while exporter.reader_count() < readers {
         thread::sleep(Duration::from_millis(1));
     }
@@ -189,13 +224,90 @@ fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<V
         Ok(())
     })?;
     exporter.end_of_stream();
-    let result = |(mut process, mut output): (Child, BufReader<ChildStdout>)| {
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        process.wait()?;
-        serde_json::from_str(&line).with_context(|| format!("a reader said {line:?}"))
-    };
-    running.into_iter().map(result).collect()
+    running.results()
+}
+
+/// Words of the futex between processes, mapped by the waker and all sleepers.
+struct Shared {
+    futexes: Page,
+    /// Time of the last wake-up in ns.
+    sent: Page,
+}
+
+impl Shared {
+    /// Added to by each wake-up.
+    const WORD: u32 = 0;
+    /// Number of sleepers that have started.
+    const STARTED: u32 = 1;
+    /// Not 0 after the last wake-up.
+    const OVER: u32 = 2;
+
+    fn open(folder: &Path) -> Result<Self> {
+        let map = |name| -> Result<Page> {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(folder.join(name))?;
+            file.set_len(SIZE)?;
+            Ok(Page::writable(&file, SIZE as usize)?)
+        };
+        Ok(Self { futexes: map("futexes")?, sent: map("sent")? })
+    }
+
+    /// Sleeps until the last wake-up, and prints the measurements.
+    fn sleep(&self) -> Result<()> {
+        let (word, private) = (self.futexes.futex(Self::WORD), AtomicU32::new(0));
+        let mut watch = Watch::new(|| Usage::now().cpu);
+        self.futexes.futex(Self::STARTED).fetch_add(1, SeqCst);
+        loop {
+            let value = word.load(SeqCst);
+            if self.futexes.futex(Self::OVER).load(SeqCst) != 0 {
+                return crate::say(&watch.end(Duration::ZERO, 0));
+            }
+            let waiters = [(word, value, WaitFlags::empty()), (&private, 0, WaitFlags::PRIVATE)];
+            let waiters = waiters.map(|(word, value, flags)| {
+                let mut waiter = Wait::new();
+                waiter.val = value.into();
+                waiter.uaddr = WaitPtr::new(word.as_ptr().cast());
+                waiter.flags = flags | WaitFlags::SIZE_U32;
+                waiter
+            });
+            match futex::waitv(&waiters, WaitvFlags::empty(), None, futex::ClockId::Monotonic) {
+                Ok(_) if self.futexes.futex(Self::OVER).load(SeqCst) == 0 => {
+                    watch.see(self.sent[0].load(SeqCst));
+                }
+                Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(error) => bail!("futex_waitv (Linux 5.16): {error}"),
+            }
+        }
+    }
+
+    fn wake(&self, sleepers: usize) {
+        let word = self.futexes.futex(Self::WORD);
+        word.fetch_add(1, SeqCst);
+        let _ = futex::wake(word, futex::Flags::empty(), sleepers as u32);
+    }
+}
+
+fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+    let shared = Shared::open(folder)?;
+    shared.futexes.futex(Shared::STARTED).store(0, SeqCst);
+    shared.futexes.futex(Shared::OVER).store(0, SeqCst);
+    let plan = Reads { socket: folder.to_string_lossy().into(), way: Way::SharedFutex };
+    let running = Running::start(&plan, sleepers)?;
+    while shared.futexes.futex(Shared::STARTED).load(SeqCst) < sleepers as u32 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    pace(jitter, || {
+        shared.sent[0].store(now(), SeqCst);
+        shared.wake(sleepers);
+        Ok(())
+    })?;
+    shared.futexes.futex(Shared::OVER).store(1, SeqCst);
+    shared.wake(sleepers);
+    running.results()
 }
 
 fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
@@ -248,6 +360,7 @@ pub fn all(rounds: usize, readers: usize) -> Result<()> {
                 for (way, figures) in &mut figures {
                     let woken = match way {
                         Way::BareFutex => bare_futex(readers, jitter)?,
+                        Way::SharedFutex => shared_futex(folder, readers, jitter)?,
                         _ => engine(folder, *way, readers, jitter)?,
                     };
                     figures.push(combine(&woken));
