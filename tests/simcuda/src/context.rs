@@ -26,6 +26,9 @@ pub struct Context {
     pub state: Arc<ContextState>,
     flags: u32,
     streams: Mutex<Streams>,
+    /// Locked for writing while a call waits for all work of the context to free memory, and for
+    /// reading while a stream or an event is created.
+    freeing: RwLock<()>,
     peers: Mutex<HashSet<usize>>,
 }
 
@@ -37,11 +40,21 @@ pub struct Streams {
     /// event.
     pub internal: Arc<Stream>,
     pub own: Vec<Arc<Stream>>,
+    /// Destroyed streams, until their work is complete.
+    ending: Vec<Arc<Stream>>,
 }
 
 impl Streams {
     fn all(&self) -> impl Iterator<Item = &Arc<Stream>> {
-        [&self.null, &self.per_thread].into_iter().chain(&self.own)
+        [&self.null, &self.per_thread].into_iter().chain(&self.own).chain(&self.ending)
+    }
+
+    /// Removes a stream that is destroyed. Its work still counts as work of the context (measured
+    /// on an H200, driver 580).
+    pub fn destroy(&mut self, handle: usize) {
+        let destroyed = self.own.extract_if(.., |stream| stream.handle == handle);
+        self.ending.extend(destroyed);
+        self.ending.retain(|stream| !stream.is_idle());
     }
 }
 
@@ -101,7 +114,9 @@ impl Context {
                 per_thread: stream(Kind::Blocking),
                 internal: stream(Kind::NonBlocking),
                 own: Vec::new(),
+                ending: Vec::new(),
             }),
+            freeing: RwLock::new(()),
             peers: Mutex::new(HashSet::new()),
             state,
         });
@@ -117,6 +132,21 @@ impl Context {
     /// Returns the current ends of all streams of the context.
     pub fn ends(&self) -> Vec<Point> {
         self.streams().all().map(Stream::end).collect()
+    }
+
+    /// Blocks until all work of the context is complete, destroyed streams included, and lets no
+    /// thread create a stream or an event meanwhile: so does the real driver when it frees or
+    /// unregisters memory (measured on an H200, driver 580).
+    pub fn wait_to_free(&self) {
+        let _freeing = self.freeing.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for point in self.ends() {
+            point.wait(|| self.state.is_unusable());
+        }
+    }
+
+    /// Blocks while another thread is in [`Self::wait_to_free`].
+    pub fn wait_to_create(&self) {
+        drop(self.freeing.read().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
     fn destroy(&self) {

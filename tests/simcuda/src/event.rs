@@ -185,10 +185,11 @@ fn elapsed(out: Out<f32>, start: usize, end: usize) -> Answer {
 crate::export! {
     fn cuEventCreate(out: Out<usize>, flags: u32) {
         out.check()?;
-        context::current()?;
+        let context = context::current()?;
         if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
             return Err(INVALID_VALUE);
         }
+        context.wait_to_create();
         if flags & INTERPROCESS == 0 {
             return insert(out, flags, None);
         }

@@ -33,6 +33,7 @@ fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
     if flags > 1 {
         return Err(INVALID_VALUE);
     }
+    context.wait_to_create();
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
     let (priority, state) = (priority.clamp(-5, 0), context.state.clone());
     let stream = Stream::new(new_handle(), kind, flags, priority, context.handle, state);
@@ -67,7 +68,7 @@ crate::export! {
         context::current()?;
         let stream = handles::remove(handle).ok_or(INVALID_HANDLE)?;
         if let Ok(context) = context::find(stream.context) {
-            context.streams().own.retain(|other| other.handle != handle);
+            context.streams().destroy(handle);
         }
         stream.close();
         Ok(())

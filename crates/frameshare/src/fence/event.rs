@@ -9,6 +9,7 @@
 //! and blocks every later record.
 
 use super::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Unblocking, failed};
+use crate::gpu::BlockableStream;
 use frameshare_cuda::{
     context::Context,
     event::Event,
@@ -28,8 +29,7 @@ use std::{
 /// The exporter's side.
 #[derive(Debug)]
 pub struct ExporterEvents {
-    // Dropped before the events, which its work refers to.
-    stream: Stream,
+    stream: BlockableStream,
     events: Arc<Events>,
     /// Key under which a reader of this process finds them.
     token: Option<u64>,
@@ -108,7 +108,7 @@ impl ExporterEvents {
         let _current = gpu.push()?;
         let events = || (0..entries).map(|_| make(gpu)).collect::<frameshare_cuda::Result<Vec<_>>>();
         let events = Arc::new(Events { ready: events()?, released: events()? });
-        Ok(Self { stream: Stream::new(gpu)?, events, token })
+        Ok(Self { stream: BlockableStream::new(Stream::new(gpu)?), events, token })
     }
 
     /// The handles by which the reader opens the events.

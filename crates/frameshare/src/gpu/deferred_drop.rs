@@ -9,7 +9,10 @@
 //! waits for the work that the context has at that moment; a resource whose work never ends is
 //! never freed.
 
-use crate::gpu::poller::{Polled, Poller};
+use super::{
+    blockable,
+    poller::{Polled, Poller},
+};
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
 use once_cell::sync::Lazy;
 use std::{
@@ -128,14 +131,20 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
 /// events, all work of the context does.
 ///
 /// Nothing is recorded behind the whole context then. The driver may wait for its other work to
-/// free the resource: that is left to the background thread.
+/// free the resource: that is left to the background thread, and begins only behind the streams
+/// that another process can block.
 pub(crate) fn drop_behind(gpu: &Arc<Context>, done: Option<Vec<Event>>, memory: impl Any + Send) {
-    if done.is_none() || DROPPING.get() == gpu.as_raw() {
+    if DROPPING.get() == gpu.as_raw() {
         return drop_when_idle(gpu, memory);
     }
-    let mut waiting = Waiting::new(gpu, memory);
-    waiting.work.done = done;
-    POLLER.add(waiting);
+    match done.zip(blockable::ends(gpu)) {
+        None => drop_when_idle(gpu, memory),
+        Some((done, blockable)) => {
+            let mut waiting = Waiting::new(gpu, memory);
+            waiting.work.done = Some(done.into_iter().chain(blockable).collect());
+            POLLER.add(waiting);
+        }
+    }
 }
 
 /// Owner of a resource that may be freed only when no GPU work uses it. Dropping it never waits:

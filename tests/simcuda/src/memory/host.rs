@@ -95,7 +95,7 @@ crate::export! {
     }
 
     fn cuMemFreeHost(address: *mut c_void) {
-        context::current()?;
+        let context = context::current()?;
         if address.is_null() {
             return Ok(());
         }
@@ -104,6 +104,7 @@ crate::export! {
             return Err(INVALID_VALUE);
         }
         wait_until_unused(region.start, region.len);
+        context.wait_to_free();
         super::remove(region.start);
         Ok(())
     }
@@ -112,7 +113,6 @@ crate::export! {
         register(address as usize, size, flags)
     }
 
-    // Measured: blocks until all work of the context is complete.
     fn cuMemHostUnregister(address: *mut c_void) {
         let context = context::current()?;
         let region = super::starting_at(address as usize).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
@@ -120,9 +120,7 @@ crate::export! {
             return Err(HOST_MEMORY_NOT_REGISTERED);
         }
         wait_until_unused(region.start, region.len);
-        for point in context.ends() {
-            point.wait(|| false);
-        }
+        context.wait_to_free();
         super::remove(region.start);
         Ok(())
     }

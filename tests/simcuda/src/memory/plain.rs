@@ -77,7 +77,7 @@ fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
 }
 
 /// Frees device memory after the queued work that touches it.
-fn free(address: usize) -> Answer {
+fn free(context: &Context, address: usize) -> Answer {
     if address == 0 {
         return Ok(());
     }
@@ -85,6 +85,7 @@ fn free(address: usize) -> Answer {
     match &region.kind {
         Kind::Plain(block) => {
             wait_until_unused(region.start, region.len);
+            context.wait_to_free();
             block.free();
             super::remove(address);
             Ok(())
@@ -110,8 +111,7 @@ crate::export! {
     }
 
     fn cuMemFree_v2(address: u64) {
-        context::current()?;
-        free(address as usize)
+        free(&*context::current()?, address as usize)
     }
 
     fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, address: u64) {
