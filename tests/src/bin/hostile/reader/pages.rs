@@ -5,14 +5,15 @@
 use super::{Fate, consumer, cut_off, join, take, wait_for};
 use crate::Result;
 use frameshare::{
-    Endpoint, EntryIndex, Sequence,
+    Endpoint, EntryIndex, Policy, Sequence,
     observer::{Observer, ReaderState},
 };
 use frameshare_protocol::{
     ReaderCopy,
     page::{Claim, ClaimState, claim_at, claims, claims_size, counters, counters_at},
 };
-use frameshare_tests::raw::{PATIENCE, RawReader};
+use frameshare_tests::raw::{PATIENCE, RawReader, hello};
+use rustix::net::{SendFlags, send};
 use std::{
     path::Path,
     sync::atomic::Ordering::{Relaxed, SeqCst},
@@ -88,13 +89,16 @@ pub fn double(path: &Path) -> Result<Fate> {
     Err("the exporter does not mind".into())
 }
 
-/// Releases frames that it has not taken, which is allowed.
+/// Releases frames that it has not taken, which is allowed. Lossless: no frame is revoked before
+/// its release.
 pub fn untaken(path: &Path) -> Result<Fate> {
-    let reader = join(path)?;
+    let reader = RawReader::join(path, hello(Policy::Lossless, 4))?;
     let consumer = consumer(&reader);
     for _ in 0..20 {
         let found = wait_for("a frame", || consumer.oldest()?.ok())?;
-        consumer.release(found.entry, found.descriptor.sequence);
+        if consumer.release(found.entry, found.descriptor.sequence) {
+            send(&reader.fds[3], &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        }
     }
     drop(reader);
     Ok(Fate::Left)
