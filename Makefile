@@ -169,7 +169,8 @@ test-python: ## test the Python package in a clean environment
 .PHONY: test-guests
 test-guests: ## run what depends on the kernel in virtual machines with kernels from 5.10 on (KERNELS=; needs root)
 	@tools/setup.sh record
-	@tools/results.py run test-guests tests/guests/all.sh $(KERNELS)
+	@status=0; for kernel in $(or $(KERNELS),$$(tests/guests/kernels.sh list)); do \
+		tools/results.py run test-guests/$$kernel tests/guests/all.sh $$kernel || status=1; done; exit $$status
 
 .PHONY: test-arm64
 test-arm64: ## run the same for arm64, cross-built, in virtual machines with pages of 4 and 16 KiB (KERNELS=; needs root)
