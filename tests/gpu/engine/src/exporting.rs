@@ -79,7 +79,8 @@ impl Drop for Kept {
     }
 }
 
-/// Bytes of a fill that keeps the GPU busy briefly; repeated as needed.
+/// Bytes of a fill that keeps the GPU busy briefly, or more on a GPU with much memory, which is
+/// faster.
 const LOAD: u64 = 256 << 20;
 
 /// Owner object of an adopted allocation: frees it and counts when dropped.
@@ -196,7 +197,8 @@ impl Exporting {
             self.source = Some(Scratch::new(&self.gpu, job.size)?);
         }
         if job.load > 0 && self.load.is_none() {
-            self.load = Some(Scratch::new(&self.gpu, LOAD)?);
+            let (_, total) = self.gpu.context.memory_left()?;
+            self.load = Some(Scratch::new(&self.gpu, LOAD.max(total / 64))?);
         }
         let begin = Instant::now();
         let (mut last, mut longest_gap) = (begin, Duration::ZERO);
@@ -214,8 +216,8 @@ impl Exporting {
                 None => (&self.gpu.stream, job.slow),
             };
             gpu::slow(stream, slow, &mut self.random)?;
-            if let Some(load) = self.load.as_ref().filter(|_| job.load > 0) {
-                for _ in 0..job.load.div_ceil(LOAD) {
+            if let Some(load) = &self.load {
+                for _ in 0..job.load {
                     load.fill(stream)?;
                 }
             }

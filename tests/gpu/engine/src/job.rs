@@ -252,7 +252,8 @@ pub struct Publish {
     pub unwritten: bool,
     /// Copies each frame from scratch memory instead of filling it.
     pub copy: bool,
-    /// Keeps the GPU busy before each frame by filling this many bytes, without CPU involvement.
+    /// Keeps the GPU busy before each frame by filling scratch memory this many times, without CPU
+    /// involvement.
     pub load: u64,
     /// Waits at the end until lossless readers have released all frames.
     pub drain: bool,

@@ -436,7 +436,7 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, delay) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
             // Slightly more than a queue accepts: the rest is waited for here.
-            let publish = Publish { frames: 20, size: SIZE, load: 8 << 30, ..Publish::default() };
+            let publish = Publish { frames: 20, size: SIZE, load: 32, ..Publish::default() };
             exporter.publish(publish).map(|_| ())
         })?;
         for read in &reads {
