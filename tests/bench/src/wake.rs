@@ -2,13 +2,13 @@
 
 //! Readers of the engine that sleep, predict the next frame, or spin, at 60 frames a second with
 //! more and less jitter, beside a bare futex: time from the publication until the reader has the
-//! frame, and CPU time of the reader.
+//! frame, CPU time of the reader, and time of the publication itself.
 //!
 //! Each reader is a process of its own, and so is each sleeper of one bare futex; those of the
 //! other one are threads of this process.
 
 use crate::{
-    alone::in_folder,
+    alone::{in_folder, median},
     slow::spread,
     stamp::{nanoseconds, now},
     usage::Usage,
@@ -170,16 +170,25 @@ pub fn read(plan: &str) -> Result<()> {
     crate::say(&watch.end(spins, spun))
 }
 
-/// Calls `publish` for each frame when it is due.
-fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<()> {
+/// Measurements of all readers, and the median time of a publication in µs.
+type Run = (Vec<Woken>, f64);
+
+/// Calls `publish` for each frame when it is due. Returns the median time of a call in µs, after the
+/// warm-up.
+fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<f64> {
     let begin = Instant::now();
+    let mut calls = Vec::with_capacity(FRAMES);
     for number in 0..(WARM + FRAMES) as u32 {
         let part = f64::from(number.wrapping_mul(0x9e37_79b9) >> 8) / f64::from(1 << 24);
         let due = begin + Duration::from_secs(1) * number / RATE + jitter.mul_f64(part);
         thread::sleep(due.saturating_duration_since(Instant::now()));
+        let call = Instant::now();
         publish()?;
+        if number >= WARM as u32 {
+            calls.push(call.elapsed().as_secs_f64() * 1e6);
+        }
     }
-    Ok(())
+    Ok(median(&calls))
 }
 
 /// Readers or sleepers, each a process of its own.
@@ -210,7 +219,7 @@ impl Running {
     }
 }
 
-fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Run> {
     let socket = folder.join("s.sock");
     let exporter = Exporter::bind(&Endpoint::at(&socket)?, Config::default(), |_| ())?;
     let running = Running::start(&Reads { socket: socket.to_string_lossy().into(), way }, readers)?;
@@ -218,13 +227,13 @@ fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<V
         thread::sleep(Duration::from_millis(1));
     }
     let interrupt = Interrupt::new()?;
-    pace(jitter, || {
+    let call = pace(jitter, || {
         let slot = exporter.acquire(SIZE, Purpose::Copy)?;
         exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &interrupt)?;
         Ok(())
     })?;
     exporter.end_of_stream();
-    running.results()
+    Ok((running.results()?, call))
 }
 
 /// Words of the futex between processes, mapped by the waker and all sleepers.
@@ -291,7 +300,7 @@ impl Shared {
     }
 }
 
-fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Run> {
     let shared = Shared::open(folder)?;
     shared.futexes.futex(Shared::STARTED).store(0, SeqCst);
     shared.futexes.futex(Shared::OVER).store(0, SeqCst);
@@ -300,17 +309,17 @@ fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Vec<
     while shared.futexes.futex(Shared::STARTED).load(SeqCst) < sleepers as u32 {
         thread::sleep(Duration::from_millis(1));
     }
-    pace(jitter, || {
+    let call = pace(jitter, || {
         shared.sent[0].store(now(), SeqCst);
         shared.wake(sleepers);
         Ok(())
     })?;
     shared.futexes.futex(Shared::OVER).store(1, SeqCst);
     shared.wake(sleepers);
-    running.results()
+    Ok((running.results()?, call))
 }
 
-fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
+fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
     let (word, sent, over) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let sleep = || {
         let mut watch = Watch::new(|| nanoseconds(ClockId::ThreadCPUTime));
@@ -341,7 +350,7 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
         let join = |thread: thread::ScopedJoinHandle<'_, Woken>| {
             thread.join().map_err(|_| anyhow!("a sleeper panicked"))
         };
-        done.and_then(|()| threads.into_iter().map(join).collect())
+        done.and_then(|call| Ok((threads.into_iter().map(join).collect::<Result<_>>()?, call)))
     })
 }
 
@@ -349,10 +358,13 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Vec<Woken>> {
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
         "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader has the \
-         frame, in µs; CPU time of a reader, and the part of it in spins, % of a core\n"
+         frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part of it in spins, % of \
+         a core\n"
     );
-    println!("| jitter of the source | way | p50 | p95 | CPU | spins | frames that came in a spin, % |");
-    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| jitter of the source | way | p50 | p95 | publication | CPU | spins | frames that came in a spin, % |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     in_folder("wake", |folder| {
         for jitter in JITTERS {
             let mut figures = Way::ALL.map(|way| (way, Vec::new()));
@@ -363,7 +375,7 @@ pub fn all(rounds: usize, readers: usize) -> Result<()> {
                         Way::SharedFutex => shared_futex(folder, readers, jitter)?,
                         _ => engine(folder, *way, readers, jitter)?,
                     };
-                    figures.push(combine(&woken));
+                    figures.push((combine(&woken.0), woken.1));
                 }
             }
             for (way, figures) in &figures {
@@ -387,9 +399,11 @@ fn combine(readers: &[Woken]) -> Woken {
     }
 }
 
-fn print_row(jitter: Duration, way: Way, figures: &[Woken]) {
-    let of = |of: fn(&Woken) -> f64| spread(&figures.iter().map(of).collect::<Vec<_>>());
+fn print_row(jitter: Duration, way: Way, figures: &[(Woken, f64)]) {
+    let of = |of: fn(&Woken) -> f64| spread(&figures.iter().map(|(woken, _)| of(woken)).collect::<Vec<_>>());
+    let call = spread(&figures.iter().map(|(_, call)| *call).collect::<Vec<_>>());
     let [p50, p95] = [of(|woken| woken.p50), of(|woken| woken.p95)];
     let [cpu, spins, spun] = [of(|woken| woken.cpu), of(|woken| woken.spins), of(|woken| woken.spun)];
-    println!("| {} ms | {} | {p50} | {p95} | {cpu} | {spins} | {spun} |", jitter.as_millis(), way.name());
+    let (jitter, way) = (jitter.as_millis(), way.name());
+    println!("| {jitter} ms | {way} | {p50} | {p95} | {call} | {cpu} | {spins} | {spun} |");
 }

@@ -278,6 +278,11 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
 /// A reader records again the ready events it received, and dies. Recording such an event again
 /// blocks the recording stream, which is only the signal stream of that reader.
 fn reader_recorded_over(seed: u64) -> Result<String> {
+    if mps::here() == Mps::All {
+        let why =
+            "all under MPS: the stream that a dead reader leaves blocked also blocks those of other clients";
+        return Err(Skip(why.into()).into());
+    }
     let mut longest = HeldUp::default();
     for kind in KINDS {
         let mut scenario = Scenario::new(kind, FenceKind::Timeline, seed)?;
