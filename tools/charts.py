@@ -19,7 +19,7 @@ from svg_bars import bars
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HOST = ROOT / "tests/bench/results"
-GPU = ROOT / "tests/gpu/results/h200-driver580-cuda13-2026-11-23-bench.jsonl"
+GPU = ROOT / "tests/gpu/results/h200-driver580-cuda13-2026-11-26-bench.jsonl"
 CHARTS = ROOT / "docs/charts"
 DOCUMENTS = ["docs/performance.md", "README.md"]
 READERS = [1, 4, 8]

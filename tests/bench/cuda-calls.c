@@ -21,9 +21,9 @@
 enum { OURS, OTHERS, CALLERS };
 
 typedef unsigned long word;
-// Integers and pointers only, as in all functions below. Those on the stack are copied whether or not
-// the function has so many.
-typedef word function(word, word, word, word, word, word, word, word, word, word, word);
+// Integers and pointers only, as in all functions below, and IPC handles, which are passed by value: eight
+// words on the stack. Words there are copied whether or not the function has so many.
+typedef word function(word, word, word, word, word, word, word, word, word, word, word, word, word, word);
 
 struct counted {
     const char *name;
@@ -75,10 +75,11 @@ static void count(struct counted *one, void *from, unsigned long begin) {
 
 #define WRAPPER(NAME) \
     static struct counted counted_##NAME = {.name = #NAME}; \
-    static word NAME(word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k) { \
+    static word NAME(word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, word l, \
+                     word m, word n) { \
         function *real = (function *)atomic_load(&counted_##NAME.real); \
         unsigned long begin = now(); \
-        word result = real(a, b, c, d, e, f, g, h, i, j, k); \
+        word result = real(a, b, c, d, e, f, g, h, i, j, k, l, m, n); \
         count(&counted_##NAME, __builtin_return_address(0), begin); \
         return result; \
     }

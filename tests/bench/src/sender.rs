@@ -38,7 +38,7 @@ impl Sender for Pipeline {
     fn copied(&self) -> Option<u64> {
         let stats =
             self.sink.find_property("stats").map(|_| self.sink.property::<gst::Structure>("stats"))?;
-        stats.get("copied").ok()
+        stats.get::<gst::Structure>("paths").ok()?.get("copied").ok()
     }
 
     fn stop(&self) {
