@@ -2,14 +2,7 @@
 
 //! Skipped tests, which tests/all.sh counts.
 
-use frameshare::machine::SocketFeatures;
-use rustix::{
-    io::Errno,
-    thread::{
-        ClockId,
-        futex::{self, WaitvFlags},
-    },
-};
+use frameshare::machine::{self, SocketFeatures};
 use std::io::Write;
 
 /// Reports a skipped test past the harness's output capture.
@@ -20,9 +13,7 @@ pub fn skip(test: &str, reason: &str) {
 
 /// Returns whether readers sleep on a futex (Linux 5.16); reports a test of that as skipped if not.
 pub fn has_futex_waitv(test: &str) -> bool {
-    // An empty list is invalid for a kernel that has the call.
-    let error = futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic).err();
-    let has = error == Some(Errno::INVAL);
+    let has = machine::has_futex_waitv();
     if !has {
         skip(test, "without futex_waitv readers sleep on sockets");
     }

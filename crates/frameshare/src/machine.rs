@@ -19,6 +19,14 @@ pub fn sealed_memory() -> io::Result<()> {
     SealedAgainst::ResizingAndWriting.seal(memfd("frameshare-probe", 4096)?)
 }
 
+/// Returns whether sleeping readers of this process can be woken by futex (futex_waitv, Linux
+/// 5.16): one system call of the exporter wakes all readers of one user then. Otherwise it wakes
+/// each through its socket.
+#[must_use]
+pub fn has_futex_waitv() -> bool {
+    sys::has_futex_waitv()
+}
+
 /// Returns the version of CUDA that the driver is for, as 1000 * major + 10 * minor.
 ///
 /// # Errors

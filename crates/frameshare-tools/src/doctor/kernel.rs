@@ -3,15 +3,8 @@
 //! The kernel and its abilities.
 
 use super::Check;
-use frameshare::machine::{SocketFeatures, Udmabuf, sealed_memory, udmabuf};
-use rustix::{
-    io::Errno,
-    system::uname,
-    thread::{
-        ClockId,
-        futex::{self, WaitvFlags},
-    },
-};
+use frameshare::machine::{SocketFeatures, Udmabuf, has_futex_waitv, sealed_memory, udmabuf};
+use rustix::system::uname;
 
 const SUBJECT: &str = "kernel";
 
@@ -29,7 +22,7 @@ pub fn checks() -> Vec<Check> {
         ),
     });
     checks.extend(sockets());
-    checks.push(has_futex_waitv());
+    checks.push(wake_ups());
     checks.push(writable_memory());
     checks
 }
@@ -64,10 +57,8 @@ fn sockets() -> Vec<Check> {
     ]
 }
 
-/// An empty list is invalid for a kernel that has the call.
-fn has_futex_waitv() -> Check {
-    let result = futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic);
-    let has = if result == Err(Errno::INVAL) { "yes" } else { "no" };
+fn wake_ups() -> Check {
+    let has = if has_futex_waitv() { "yes" } else { "no" };
     Check::ok(SUBJECT, format!("futex_waitv (Linux 5.16): {has}; streams do not need it"))
 }
 

@@ -44,6 +44,13 @@ impl WakePage {
     }
 }
 
+/// Returns whether the kernel has futex_waitv (Linux 5.16), and lets this process call it.
+pub fn has_futex_waitv() -> bool {
+    // An empty list is invalid for a kernel that has the call.
+    let probed = futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic);
+    probed.is_err_and(|error| error == Errno::INVAL)
+}
+
 /// The readers of one stream that are of one user. Each of them keeps one reference.
 #[derive(Debug)]
 pub struct WakeGroup {
