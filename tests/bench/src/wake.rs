@@ -173,8 +173,8 @@ pub fn read(plan: &str) -> Result<()> {
 /// Measurements of all readers, and the median time of a publication in µs.
 type Run = (Vec<Woken>, f64);
 
-/// Calls `publish` for each frame when it is due. Returns the median time of a call in µs, after the
-/// warm-up.
+/// Calls `publish` for each frame when it is due. Returns the median time of a call in µs, after
+/// the warm-up.
 fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<f64> {
     let begin = Instant::now();
     let mut calls = Vec::with_capacity(FRAMES);
@@ -357,13 +357,12 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
 /// Measures, and prints a table.
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
-        "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader has the \
-         frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part of it in spins, % of \
-         a core\n"
+        "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader \
+         has the frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part of it \
+         in spins, % of a core\n"
     );
-    println!(
-        "| jitter of the source | way | p50 | p95 | publication | CPU | spins | frames that came in a spin, % |"
-    );
+    let costs = "publication | CPU | spins | frames that came in a spin, %";
+    println!("| jitter of the source | way | p50 | p95 | {costs} |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     in_folder("wake", |folder| {
         for jitter in JITTERS {

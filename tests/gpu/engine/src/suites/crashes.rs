@@ -254,8 +254,9 @@ fn require_contained_faults() -> Result<()> {
     }
 }
 
-/// A process that is killed with work which never ends must leave the streams of others alone. Under
-/// MPS its work stays, and blocks the streams of other clients (measured on an H200, driver 580).
+/// A process that is killed with work which never ends must leave the streams of others alone.
+/// Under MPS its work stays, and blocks the streams of other clients (measured on an H200, driver
+/// 580).
 fn require_own_streams() -> Result<()> {
     match mps::here() {
         Mps::None | Mps::Readers => Ok(()),
