@@ -358,8 +358,8 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
         "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader \
-         has the frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part of it \
-         in spins, % of a core\n"
+         has the frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part \
+         of it in spins, % of a core\n"
     );
     let costs = "publication | CPU | spins | frames that came in a spin, %";
     println!("| jitter of the source | way | p50 | p95 | {costs} |");

@@ -102,9 +102,25 @@ fn only_predicting_reader_spins_when_a_frame_is_due() {
     let (_folder, _exporter, mut connection) = connected(&interrupt);
     let mut spun = |wake| spun_after_steady_frames(&mut connection, wake, &interrupt);
     assert_eq!(spun(Wake::Sleep), Duration::ZERO);
-    // On a busy machine a sleep ends after the frame is due.
-    let begin = Instant::now();
+    // On a busy machine, or an emulated one, a sleep ends after the frame is due.
+    let (begin, mut late, mut sleeps) = (Instant::now(), 0, 0);
     while spun(Wake::Predict).is_zero() && crate::sys::allowed_cores() > 1 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it never spun");
+        late += u32::from(overshoot() > Duration::from_micros(200));
+        sleeps += 1;
+        if begin.elapsed() > Duration::from_secs(60) {
+            assert!(late > sleeps / 2, "it never spun, while {late} of {sleeps} other sleeps ended late");
+            let line =
+                format!("SKIP reader/wait: {late} of {sleeps} sleeps ended too late for a prediction\n");
+            std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes()).unwrap();
+            return;
+        }
     }
+}
+
+/// Returns by how much a sleep of 10 ms overshoots.
+fn overshoot() -> Duration {
+    let (begin, pause) = (Instant::now(), Duration::from_millis(10));
+    let _fine = FineTimer::new();
+    thread::sleep(pause);
+    begin.elapsed().saturating_sub(pause)
 }
