@@ -8,9 +8,14 @@ use frameshare::{
     fence::Written,
     reader::{Config, ConnectError, Item, ReadError, Reader},
 };
+use frameshare_protocol::message::ToReader;
 use rustix::{
     event::{Timespec, epoll},
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with},
+    io::ioctl_fionbio,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
+        recv, send, socket_with,
+    },
 };
 use std::{
     os::fd::OwnedFd,
@@ -344,6 +349,46 @@ fn lasting_refusal_is_the_final_error() {
         let error = stream.connect(config).unwrap_err();
         assert!(matches!(error, ConnectError::Refused { reason: Reason::NoCreditLeft, .. }), "{error}");
     }
+}
+
+/// Connects for 2 s to an exporter that refuses each reader for a time, and then answers none.
+fn refused_for(time: Duration) -> ConnectError {
+    let stream = Stream::new();
+    let listener = stream.silent_listener(8);
+    let refusal =
+        ToReader::Refused { reason: Reason::NoCreditLeft, text: "no credit".into() }.encode().unwrap();
+    ioctl_fionbio(&listener, true).unwrap();
+    let end = Instant::now() + time;
+    thread::scope(|scope| {
+        let refusing = scope.spawn(|| {
+            while Instant::now() < end {
+                match accept(&listener) {
+                    Ok(reader) => {
+                        recv(&reader, &mut [0; 4096], RecvFlags::empty()).unwrap();
+                        send(&reader, &refusal, SendFlags::NOSIGNAL).unwrap();
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        let config = Config::default().reconnect(true).connection_timeout(Some(Duration::from_secs(2)));
+        let error = stream.connect(config).unwrap_err();
+        refusing.join().unwrap();
+        error
+    })
+}
+
+/// The last attempt began a moment before the end.
+#[test]
+fn unanswered_attempt_hides_no_refusal() {
+    let error = refused_for(Duration::from_millis(1800));
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
+}
+
+#[test]
+fn exporter_that_falls_silent_is_reported_as_silent() {
+    let error = refused_for(Duration::from_millis(500));
+    assert!(matches!(error, ConnectError::NotAnswering { .. }), "{error}");
 }
 
 #[test]

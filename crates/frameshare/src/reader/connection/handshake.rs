@@ -40,6 +40,8 @@ use std::{
 const RETRY: Duration = Duration::from_millis(20);
 /// Pause after a refusal, which costs the exporter more than a missing socket.
 const RETRY_REFUSED: Duration = Duration::from_millis(100);
+/// An exporter that has not answered for so long is stopped, or hangs.
+const PROMPT: Duration = Duration::from_millis(500);
 /// Age in seconds up to which a socket that denies permission may still get its final mode.
 const YOUNG: u64 = 1;
 
@@ -92,8 +94,11 @@ struct Handshake {
     peer: Peer,
     /// The socket's file when the connection was made; none of an abstract socket.
     file: Option<SocketFile>,
+    begun: Instant,
     /// Time of the next check whether the path still leads to that file.
     recheck: Instant,
+    /// The result of the attempt before.
+    earlier: Option<ConnectError>,
 }
 
 #[derive(Debug)]
@@ -216,7 +221,10 @@ impl Search {
 
     /// Connects and sends Hello, if an exporter listens.
     fn begin_handshake(&mut self, endpoint: &Endpoint, config: &Config) -> Result<(), ConnectError> {
-        self.obstacle = None;
+        let earlier = match self.obstacle.take() {
+            Some(Obstacle::Error(error)) => Some(error),
+            Some(Obstacle::Backlog) | None => None,
+        };
         self.pause(RETRY);
         let path = endpoint.path();
         endpoint.check_folder().map_err(|source| failed(endpoint, source))?;
@@ -249,8 +257,9 @@ impl Search {
         }
         // A closed socket leaves the set. A connection that takes the socket ends the search.
         self.ready.add(&socket).map_err(|source| failed(endpoint, source))?;
-        let recheck = Instant::now() + RETRY;
-        self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, recheck }));
+        let begun = Instant::now();
+        let recheck = begun + RETRY;
+        self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, begun, recheck, earlier }));
         Ok(())
     }
 
@@ -319,9 +328,16 @@ impl Search {
         }
     }
 
-    /// Returns the error of a search that found no exporter in time.
+    /// Returns the error of a search that found no exporter in time. An attempt that has just begun
+    /// tells nothing: the one before does.
     fn give_up(&mut self, endpoint: &Endpoint) -> ConnectError {
         let (endpoint, waited) = (endpoint.clone(), self.start.elapsed());
+        if let Step::Handshake(handshake) = &mut self.step
+            && handshake.begun.elapsed() < PROMPT
+            && let Some(error) = handshake.earlier.take()
+        {
+            return error;
+        }
         match (&self.step, self.obstacle.take()) {
             (Step::Handshake(_), _) | (_, Some(Obstacle::Backlog)) => {
                 ConnectError::NotAnswering { endpoint, waited }
