@@ -19,7 +19,7 @@ use rustix::{
 };
 use std::{
     os::fd::OwnedFd,
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -389,6 +389,28 @@ fn unanswered_attempt_hides_no_refusal() {
 fn exporter_that_falls_silent_is_reported_as_silent() {
     let error = refused_for(Duration::from_millis(500));
     assert!(matches!(error, ConnectError::NotAnswering { .. }), "{error}");
+}
+
+/// The kernel reports that in several ways, which depend on the moment.
+#[test]
+fn connection_closed_before_the_hello_is_retried() {
+    let stream = Stream::new();
+    let listener = stream.silent_listener(64);
+    ioctl_fionbio(&listener, true).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(accept(&listener));
+            }
+        });
+        let config = Config::default().connection_timeout(Some(Duration::ZERO));
+        let failed = (0..20_000).map(|_| stream.connect(config.clone()).unwrap_err()).find(|error| {
+            !matches!(error, ConnectError::NotThere { .. } | ConnectError::NotAnswering { .. })
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
 }
 
 #[test]

@@ -253,6 +253,9 @@ impl Search {
             // sent before that.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            // The exporter refused the reader and closed the connection before the Hello. The
+            // kernel has discarded the refusal: the next attempt tells.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
             Err(source) => return Err(failed(endpoint, source)),
         }
         // A closed socket leaves the set. A connection that takes the socket ends the search.
