@@ -305,7 +305,10 @@ mod cases {
             (cuStreamWaitValue64_v2(blocked, values.at(1), 1, 0), cuStreamDestroy_v2(blocked)),
             (0, 0)
         );
-        assert_eq!((cuMemsetD8Async(memory, 3, 64, stream()), cuMemFree_v2(memory)), (0, 0));
+        assert_eq!(cuMemsetD8Async(memory, 3, 64, stream()), 0);
+        // Its work still keeps memory from being freed.
+        values.set(1, 1);
+        assert_eq!(cuMemFree_v2(memory), 0);
     }
 
     /// Asserts that `call` returns only after `gate` was opened.

@@ -8,7 +8,6 @@
 //! or an event (measured on an H200, driver 580: cuMemHostUnregister, cuMemFree, cuMemFreeHost). So
 //! memory whose release is such a call is dropped behind these streams.
 
-use super::deferred_drop::drop_behind;
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
 use once_cell::sync::Lazy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,37 +18,11 @@ fn streams() -> MutexGuard<'static, Vec<Weak<Stream>>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stream that another process can block. It is destroyed when its work is done: never, if that
-/// process blocked it and died.
-#[derive(Debug)]
-pub(crate) struct BlockableStream(Arc<Stream>);
-
-impl BlockableStream {
-    pub fn new(stream: Stream) -> Self {
-        let stream = Arc::new(stream);
-        let mut streams = streams();
-        streams.retain(|stream| stream.strong_count() > 0);
-        streams.push(Arc::downgrade(&stream));
-        drop(streams);
-        Self(stream)
-    }
-}
-
-impl std::ops::Deref for BlockableStream {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        &self.0
-    }
-}
-
-impl Drop for BlockableStream {
-    fn drop(&mut self) {
-        if matches!(self.0.query(), Ok(Status::Pending)) {
-            // The end of its own work is among those that are added.
-            drop_behind(self.0.context(), Some(Vec::new()), self.0.clone());
-        }
-    }
+/// Adds a stream that another process can block.
+pub(super) fn add(stream: &Arc<Stream>) {
+    let mut streams = streams();
+    streams.retain(|stream| stream.strong_count() > 0);
+    streams.push(Arc::downgrade(stream));
 }
 
 /// Returns an event behind the present work of each such stream of a context that has work. `None`

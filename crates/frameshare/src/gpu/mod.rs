@@ -3,9 +3,10 @@
 //! GPU work that outlives its caller.
 
 mod blockable;
+mod blockable_stream;
 mod deferred_drop;
 pub(crate) mod poller;
 
-pub(crate) use blockable::BlockableStream;
+pub(crate) use blockable_stream::BlockableStream;
 pub(crate) use deferred_drop::{DeferredDrop, drop_behind};
 pub use deferred_drop::{DropWhenIdle, wait_for_deferred_drops};
