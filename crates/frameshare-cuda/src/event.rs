@@ -41,6 +41,20 @@ impl Event {
         Event::with_flags(context, flag::EVENT_DISABLE_TIMING, None)
     }
 
+    /// Creates an event for use within this process only, and records the work queued on `stream`
+    /// so far. Does not block.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    ///
+    /// # References
+    /// CUDA driver API, cuEventCreate, cuEventRecord.
+    pub fn behind(stream: &Stream) -> Result<Event> {
+        let event = Event::new(stream.context())?;
+        event.record(stream)?;
+        Ok(event)
+    }
+
     /// Creates an event; `owner` is dropped together with it.
     pub(crate) fn with_flags(
         context: &Arc<Context>,

@@ -51,6 +51,7 @@ use std::{
     env,
     io::{self, Write},
     iter, process,
+    str::FromStr,
 };
 
 fn main() {
@@ -60,37 +61,23 @@ fn main() {
             .map(|outcomes| print!("{}", report::earlier(&outcomes))),
         (Some(role @ ("export" | "read")), Some(run)) => exit(play(role, &run)),
         (Some("read-slowly"), Some(plan)) => exit(read_slowly(&plan)),
-        (Some("--slow-readers"), rounds) => {
-            slow::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
-        }
+        (Some("--slow-readers"), rounds) => slow::all(number(rounds, 5)),
         (Some("observe"), Some(socket)) => exit(observe(&socket)),
         (Some("sharing"), Some(plan)) => exit(share(&plan)),
         (Some("gpu-memory"), None) => sharing::print_gpu_memory(),
         (Some("--sharing"), clip) => sharing::all(clip.into_iter().chain(arguments)),
         (Some("pipewire"), None) => exit(serve_pipewire()),
-        (Some("--observers"), rounds) => {
-            observed::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
-        }
+        (Some("--observers"), rounds) => observed::all(number(rounds, 5)),
         (Some("gather"), Some(plan)) => exit(gather(&plan)),
-        (Some("--many"), rounds) => many::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5)),
+        (Some("--many"), rounds) => many::all(number(rounds, 5)),
         (Some("wake-read"), Some(plan)) => exit(read_woken(&plan)),
-        (Some("--wake"), rounds) => {
-            let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(1);
-            wake::all(number(rounds), number(arguments.next()))
-        }
-        (Some("--metadata"), rounds) => {
-            cost_metadata::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
-        }
+        (Some("--wake"), rounds) => wake::all(number(rounds, 1), number(arguments.next(), 1)),
+        (Some("--metadata"), rounds) => cost_metadata::all(number(rounds, 5)),
         (Some("--cost-of-readers"), rounds) => {
-            let rounds = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
-            cost_readers::all(rounds, arguments.next().and_then(|readers| readers.parse().ok()))
+            cost_readers::all(number(rounds, 5), arguments.next().and_then(|readers| readers.parse().ok()))
         }
         (Some("split"), Some(plan)) => exit(split(&plan)),
-        (Some("--cost-split"), rounds) => {
-            let number =
-                |text: Option<String>, default| text.and_then(|text| text.parse().ok()).unwrap_or(default);
-            cost_split::all(number(rounds, 5) as usize, number(arguments.next(), 60))
-        }
+        (Some("--cost-split"), rounds) => cost_split::all(number(rounds, 5), number(arguments.next(), 60)),
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
             Ok(())
@@ -98,6 +85,11 @@ fn main() {
         _ => options::parse(env::args().skip(1)).and_then(|options| run::all(&options)),
     };
     exit(done)
+}
+
+/// Returns the number that an argument gives.
+fn number<T: FromStr>(text: Option<String>, default: T) -> T {
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn exit(done: Result<()>) -> ! {

@@ -83,7 +83,7 @@ impl Way {
 #[derive(Serialize, Deserialize)]
 struct Reads {
     /// The socket of the stream, or the folder of [`Shared`].
-    socket: String,
+    path: String,
     way: Way,
 }
 
@@ -146,11 +146,11 @@ impl Watch {
 pub fn read(plan: &str) -> Result<()> {
     let plan: Reads = serde_json::from_str(plan).context("no plan of a reader")?;
     if plan.way == Way::SharedFutex {
-        return Shared::open(Path::new(&plan.socket))?.sleep();
+        return Shared::open(Path::new(&plan.path))?.sleep();
     }
     let config = reader::Config::default().wake(plan.way.wake());
     let interrupt = Interrupt::new()?;
-    let mut reader = Reader::connect(&Endpoint::at(&plan.socket)?, config, &interrupt)?;
+    let mut reader = Reader::connect(&Endpoint::at(&plan.path)?, config, &interrupt)?;
     let mut watch = Watch::new(|| Usage::now().cpu);
     let mut before = reader.stats();
     loop {
@@ -222,7 +222,7 @@ impl Running {
 fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Run> {
     let socket = folder.join("s.sock");
     let exporter = Exporter::bind(&Endpoint::at(&socket)?, Config::default(), |_| ())?;
-    let running = Running::start(&Reads { socket: socket.to_string_lossy().into(), way }, readers)?;
+    let running = Running::start(&Reads { path: socket.to_string_lossy().into(), way }, readers)?;
     while exporter.reader_count() < readers {
         thread::sleep(Duration::from_millis(1));
     }
@@ -304,7 +304,7 @@ fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Run>
     let shared = Shared::open(folder)?;
     shared.futexes.futex(Shared::STARTED).store(0, SeqCst);
     shared.futexes.futex(Shared::OVER).store(0, SeqCst);
-    let plan = Reads { socket: folder.to_string_lossy().into(), way: Way::SharedFutex };
+    let plan = Reads { path: folder.to_string_lossy().into(), way: Way::SharedFutex };
     let running = Running::start(&plan, sleepers)?;
     while shared.futexes.futex(Shared::STARTED).load(SeqCst) < sleepers as u32 {
         thread::sleep(Duration::from_millis(1));

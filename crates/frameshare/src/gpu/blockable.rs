@@ -33,10 +33,5 @@ pub(super) fn ends(gpu: &Arc<Context>) -> Option<Vec<Event>> {
     let is_busy = |stream: &Arc<Stream>| {
         stream.context().as_raw() == gpu.as_raw() && matches!(stream.query(), Ok(Status::Pending))
     };
-    let end = |stream: Arc<Stream>| {
-        let end = Event::new(gpu).ok()?;
-        end.record(&stream).ok()?;
-        Some(end)
-    };
-    streams.into_iter().filter(is_busy).map(end).collect()
+    streams.iter().filter(|stream| is_busy(stream)).map(|stream| Event::behind(stream).ok()).collect()
 }

@@ -138,9 +138,7 @@ impl ReleaseStreams {
             return None;
         }
         let behind = |own: &Mutex<ReleaseStream>| {
-            let event = Event::new(&self.context).ok()?;
-            event.record(&own.lock().unwrap_or_else(PoisonError::into_inner).stream).ok()?;
-            Some(event)
+            Event::behind(&own.lock().unwrap_or_else(PoisonError::into_inner).stream).ok()
         };
         [&self.prompt, &self.late, &self.trailing].into_iter().map(behind).collect()
     }
@@ -216,9 +214,7 @@ impl ReleaseStream {
                 self.read.record(other)?;
                 return self.stream.wait(&self.read);
             }
-            let read = Event::new(other.context())?;
-            read.record(other)?;
-            self.stream.wait(&read)
+            self.stream.wait(&Event::behind(other)?)
         })
     }
 }
