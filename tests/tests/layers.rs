@@ -339,15 +339,13 @@ fn unsafe_code_is_fenced() {
 
 /// Folders and files of the product that may contain unsafe code; each says in its header what its
 /// safety relies on.
-const UNSAFE: [&str; 19] = [
+const UNSAFE: [&str; 18] = [
     "crates/frameshare-cuda/src/",
     // Pointers from C, whose side of the contract is in the header.
     "crates/frameshare-c/src/",
     // Structs that Python and its array libraries exchange, and CUDA streams of theirs.
     "crates/frameshare-python/src/cuda_stream.rs",
     "crates/frameshare-python/src/export/",
-    // The page that tells a forked child from its parent.
-    "crates/frameshare-python/src/process.rs",
     "crates/frameshare-python/src/publish/array.rs",
     "crates/frameshare-python/src/publish/slot.rs",
     "crates/frameshare-python/src/publish/target.rs",
@@ -410,6 +408,51 @@ fn unlisted_unsafe_code_is_reported() {
     ];
     let reported = ["crates/frameshare/src/exporter/mod.rs", "plugins/frameshare/src/sink/imp.rs"];
     assert_eq!(unlisted(&files), reported);
+}
+
+/// Statics of the engine that have a lock which a forked child would find locked, or that count
+/// threads which it does not have.
+fn shared_locks(text: &str) -> Vec<&str> {
+    let product = text.split("mod tests {").next().unwrap_or(text);
+    let is_static =
+        |line: &str| line.starts_with("static ") || line.starts_with("pub") && line.contains(" static ");
+    let items = product.split_inclusive('\n').scan(0, |end, line| {
+        let begin = *end;
+        *end += line.len();
+        Some(is_static(line.trim_start()).then(|| product[begin..].split(';').next()).flatten())
+    });
+    let has_lock =
+        |item: &&str| ["Mutex", "RwLock", "Condvar", "Poller<"].iter().any(|lock| item.contains(lock));
+    let is_shared = |item: &&str| has_lock(item) && !item.contains(": PerProcess<");
+    let found = items.flatten().filter(is_shared);
+    found.filter_map(|item| item.split_once("static ")?.1.split(':').next()).collect()
+}
+
+#[test]
+fn locks_of_engine_are_per_process() {
+    let root = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/frameshare/src"));
+    let (mut locks, mut found) = (0, Vec::new());
+    for path in sources(&root.expect("the engine is there")) {
+        let text = fs::read_to_string(&path).expect("a source file can be read");
+        locks += text.matches(": PerProcess<").count();
+        found.extend(shared_locks(&text).iter().map(|name| format!("{}: {name}", path.display())));
+    }
+    assert_eq!(found, Vec::<String>::new());
+    assert!(locks >= 10, "only {locks} were found");
+}
+
+#[test]
+fn locks_that_are_not_per_process_are_reported() {
+    let reported = |text| shared_locks(text).concat();
+    assert_eq!(reported("pub static A: Mutex<u32> = Mutex::new(0);"), "A");
+    assert_eq!(
+        reported("fn a() {\n    static A: Lazy<Mutex<u32>> =\n        Lazy::new(Mutex::default);\n}"),
+        "A"
+    );
+    assert_eq!(reported("static A: Lazy<Poller<u8>> = Lazy::new(|| Poller::new(\"a\"));"), "A");
+    assert_eq!(reported("static A: PerProcess<Mutex<u32>> = PerProcess::new(Mutex::default);"), "");
+    assert_eq!(reported("static A: AtomicU32 = AtomicU32::new(0);\nstruct B(Mutex<u32>);"), "");
+    assert_eq!(reported("struct A {\n    name: &'static str,\n    lock: Mutex<u32>,\n}"), "");
 }
 
 /// Returns the part of a source file that `cargo test` does not run, because the manifest of its

@@ -5,7 +5,8 @@
 //! Parent and child share the pages of a connection and its sockets. A child that dropped a frame
 //! would end the parent's lease, and one that dropped a stream would close the parent's.
 
-use crate::{error::Error, process};
+use crate::error::Error;
+use frameshare::process_id;
 use pyo3::{PyErr, PyResult};
 use std::{fmt::Display, mem, ops::Deref, sync::Arc};
 
@@ -16,7 +17,7 @@ pub struct Process(u32);
 impl Process {
     /// The present process.
     pub fn current() -> Self {
-        Self(process::id())
+        Self(process_id())
     }
 
     /// Returns whether it is the present process.
@@ -38,7 +39,7 @@ impl Process {
             "{object} belongs to process {}, and this is its forked child {}: open the stream again in the child \
              (copy.copy of a Stream does)",
             self.0,
-            process::id()
+            process_id()
         ))
     }
 }

@@ -25,7 +25,7 @@
 //! | `Slot` | the mutex of its phase; the thread that sets `Publishing` has the slot alone |
 //! | `Exporter`, `_ReaderSet`, `StreamWatch` | the mutex of the engine's object, which `close` takes out |
 //! | `Gpu`: idle streams | a mutex; a borrowed stream has one user |
-//! | `LOGGER`, `IMPORTED_IN`, `process::WORD`, types of exceptions | a mutex; `OnceLock`; an atomic; PyO3's cells |
+//! | `LOGGER`, `IMPORTED_IN`, types of exceptions | a mutex; `OnceLock`; PyO3's cells |
 //! | pointers in capsules and buffers that go out | they go with an owner of the memory, to one consumer |
 //! | pointers of arrays that come in | `Array` has their owner until they are copied. A thread that writes the array meanwhile changes the copy, with a GIL as well |
 //! | closures of `detach` | no Python object; they borrow from a caller that holds what they use |
@@ -46,7 +46,7 @@
 //! - `many`: several streams in one thread
 //! - `events`: events between frames, and tags
 //! - `discovery`, `stats`: streams of this machine, and their statistics
-//! - `fork`, `process`: objects in a forked child, and its number
+//! - `fork`: objects in a forked child
 //! - `logging`: records of the engine for Python's `logging`
 //! - `export`: the protocols by which memory goes out
 //! - `publish`: exporters, and slots that are written in place
@@ -68,7 +68,6 @@ mod many;
 mod memory;
 mod name;
 mod plane;
-mod process;
 mod publish;
 mod stats;
 mod stream;
@@ -78,7 +77,6 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    process::start();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<export::exported::Exported>()?;

@@ -7,7 +7,7 @@
 //! thread of it. At the interpreter's end [`finish`] waits for that thread, since a thread must not
 //! call Python later.
 
-use crate::process;
+use frameshare::process_id;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::{prelude::*, types::PyAnyMethods};
 use std::{
@@ -86,9 +86,9 @@ impl Log for Logger {
             return;
         }
         state.waiting.push_back((record.level(), text));
-        if state.running_in != Some(process::id()) {
+        if state.running_in != Some(process_id()) {
             let builder = thread::Builder::new().name("frameshare-log".into());
-            state.running_in = builder.spawn(pass_on).is_ok().then(process::id);
+            state.running_in = builder.spawn(pass_on).is_ok().then(process_id);
         }
     }
 
@@ -99,7 +99,7 @@ impl Log for Logger {
 static IMPORTED_IN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
 
 fn is_forked() -> bool {
-    IMPORTED_IN.get() != Some(&process::id())
+    IMPORTED_IN.get() != Some(&process_id())
 }
 
 fn pass_on() {
@@ -126,7 +126,7 @@ fn pass(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
 
 /// Starts to pass records on.
 pub fn start() {
-    let _ = IMPORTED_IN.set(process::id());
+    let _ = IMPORTED_IN.set(process_id());
     // A second import has set it before.
     if log::set_logger(&LOGGER).is_ok() {
         log::set_max_level(LevelFilter::Info);
@@ -140,7 +140,7 @@ pub fn finish(py: Python<'_>) {
     py.detach(|| {
         let mut state = LOGGER.lock();
         state.is_finishing = true;
-        while state.running_in == Some(process::id()) {
+        while state.running_in == Some(process_id()) {
             state = LOGGER.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     });

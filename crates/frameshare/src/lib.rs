@@ -152,7 +152,7 @@ pub use {
     gpu::{DropWhenIdle, wait_for_deferred_drops},
     reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
-    sys::{Interrupt, Label, monotonic_ns},
+    sys::{Interrupt, Label, monotonic_ns, process_id},
 };
 
 /// Types of CUDA in the signatures of this crate. Copies, events, memory and all else are in the

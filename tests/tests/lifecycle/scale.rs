@@ -95,7 +95,8 @@ fn stream_serves_100_readers_with_default_settings() {
     exporter.wait_for("closed");
 }
 
-/// The child has none of its parent's threads, and the parent goes on.
+/// The child has none of its parent's threads, and the parent goes on, even with the name of a
+/// stream of which the child has descriptors.
 #[test]
 fn forked_child_serves_streams_of_its_own() {
     let run = TestRun::new();

@@ -10,7 +10,6 @@ use super::{array::Place, target::Video};
 use crate::{
     error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
     fork::{OfProcess, Process},
-    process,
     wait::{Deadline, Turn},
 };
 use frameshare::{
@@ -18,7 +17,7 @@ use frameshare::{
     cuda::{Context, Stream},
     exporter::{self, AcquireError, Frame, Purpose},
     fence::Written,
-    monotonic_ns,
+    monotonic_ns, process_id,
 };
 use pyo3::prelude::*;
 use std::{
@@ -127,7 +126,7 @@ impl Shared {
             "the exporter of {} belongs to the parent of this forked child, process {}: create a stream of another \
              name in the child",
             self.name,
-            process::id()
+            process_id()
         )))
     }
 

@@ -9,7 +9,7 @@
 //! and blocks every later record.
 
 use super::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Unblocking, failed};
-use crate::gpu::BlockableStream;
+use crate::{gpu::BlockableStream, sys::PerProcess};
 use frameshare_cuda::{
     context::Context,
     event::Event,
@@ -17,7 +17,6 @@ use frameshare_cuda::{
     stream::Stream,
 };
 use frameshare_protocol::{EntryIndex, FenceKind, Sequence, message::EVENT_HANDLE};
-use once_cell::sync::Lazy;
 use std::{
     collections::HashMap,
     sync::{
@@ -58,7 +57,7 @@ struct Events {
 }
 
 /// Events for readers of this process, which CUDA cannot open there: they use the exporter's own.
-static LOCAL: Lazy<Mutex<HashMap<u64, Arc<Events>>>> = Lazy::new(Mutex::default);
+static LOCAL: PerProcess<Mutex<HashMap<u64, Arc<Events>>>> = PerProcess::new(Mutex::default);
 
 fn local() -> MutexGuard<'static, HashMap<u64, Arc<Events>>> {
     LOCAL.lock().unwrap_or_else(PoisonError::into_inner)

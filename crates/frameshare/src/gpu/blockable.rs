@@ -8,11 +8,11 @@
 //! or an event (measured on an H200, driver 580: cuMemHostUnregister, cuMemFree, cuMemFreeHost). So
 //! memory whose release is such a call is dropped behind these streams.
 
+use crate::sys::PerProcess;
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
-use once_cell::sync::Lazy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-static STREAMS: Lazy<Mutex<Vec<Weak<Stream>>>> = Lazy::new(Mutex::default);
+static STREAMS: PerProcess<Mutex<Vec<Weak<Stream>>>> = PerProcess::new(Mutex::default);
 
 fn streams() -> MutexGuard<'static, Vec<Weak<Stream>>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,15 +13,15 @@ use super::{
     blockable,
     poller::{Polled, Poller},
 };
+use crate::sys::PerProcess;
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
-use once_cell::sync::Lazy;
 use std::{
     any::Any,
     cell::Cell,
     ffi::c_void,
     ops::{Deref, DerefMut},
     ptr,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -76,21 +76,32 @@ struct Waiting {
 #[must_use = "dropping it ends the count"]
 pub(crate) struct DeferredDrop(());
 
-/// Their number, and the notification of a change.
-static DEFERRED: Mutex<usize> = Mutex::new(0);
-static LESS: Condvar = Condvar::new();
+#[derive(Default)]
+struct Deferred {
+    number: Mutex<usize>,
+    /// Notified when it decreases.
+    less: Condvar,
+}
+
+static DEFERRED: PerProcess<Deferred> = PerProcess::new(Deferred::default);
+
+impl Deferred {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl DeferredDrop {
     pub(crate) fn new() -> Self {
-        *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *DEFERRED.lock() += 1;
         Self(())
     }
 }
 
 impl Drop for DeferredDrop {
     fn drop(&mut self) {
-        *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        LESS.notify_all();
+        *DEFERRED.lock() -= 1;
+        DEFERRED.less.notify_all();
     }
 }
 
@@ -100,15 +111,15 @@ thread_local! {
     static DROPPING: Cell<*mut c_void> = const { Cell::new(ptr::null_mut()) };
 }
 
-static POLLER: Lazy<Poller<Waiting>> = Lazy::new(|| Poller::new("frameshare-drop"));
+static POLLER: PerProcess<Poller<Waiting>> = PerProcess::new(|| Poller::new("frameshare-drop"));
 
 /// Waits until all GPU memory and contexts that exporters and readers of this process have dropped
 /// are freed, for `patience` at most. Returns whether they are. They are freed as soon as the GPU
 /// has finished with them, and readers that must drop imports first have done so, which is mostly
 /// at once. Call it before destroying a CUDA context.
 pub fn wait_for_deferred_drops(patience: Duration) -> bool {
-    let deferred = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = LESS.wait_timeout_while(deferred, patience, |deferred| *deferred > 0);
+    let deferred = DEFERRED.get();
+    let waited = deferred.less.wait_timeout_while(deferred.lock(), patience, |number| *number > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 

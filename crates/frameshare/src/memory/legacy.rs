@@ -11,10 +11,9 @@ use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, clear,
     import_again, length,
 };
-use crate::gpu::DropWhenIdle;
+use crate::{gpu::DropWhenIdle, sys::PerProcess};
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
-use once_cell::sync::Lazy;
 use std::{
     collections::BTreeMap,
     os::fd::BorrowedFd,
@@ -48,7 +47,7 @@ struct Open {
 
 /// Number of imports of each context of this process.
 fn open() -> MutexGuard<'static, BTreeMap<usize, usize>> {
-    static OPEN: Lazy<Mutex<BTreeMap<usize, usize>>> = Lazy::new(Mutex::default);
+    static OPEN: PerProcess<Mutex<BTreeMap<usize, usize>>> = PerProcess::new(Mutex::default);
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -4,9 +4,9 @@
 //! own process uses the exporter's pointer.
 
 use super::{Address, Allocation, Import, MemoryError, MemoryFault, Operation};
+use crate::sys::PerProcess;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{MemoryKind, SlotId};
-use once_cell::sync::Lazy;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -21,7 +21,7 @@ struct Entry {
     context: Option<usize>,
 }
 
-static LOCAL: Lazy<Mutex<HashMap<Key, Entry>>> = Lazy::new(Mutex::default);
+static LOCAL: PerProcess<Mutex<HashMap<Key, Entry>>> = PerProcess::new(Mutex::default);
 
 fn local() -> MutexGuard<'static, HashMap<Key, Entry>> {
     LOCAL.lock().unwrap_or_else(PoisonError::into_inner)

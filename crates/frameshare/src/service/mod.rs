@@ -20,7 +20,7 @@ mod threads;
 pub(crate) use interests::Interests;
 pub(crate) use threads::{before_blocking, holds_baton};
 
-use crate::sys::{Epoll, Timeout};
+use crate::sys::{Epoll, PerProcess, Timeout};
 use std::{
     fmt, io,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -50,7 +50,7 @@ pub(crate) enum Next {
 /// Starts tasks on the threads of one name.
 pub(crate) struct Service {
     name: &'static str,
-    threads: Mutex<Weak<Threads>>,
+    threads: PerProcess<Mutex<Weak<Threads>>>,
 }
 
 /// The service thread of all exporters.
@@ -90,7 +90,7 @@ impl<T: Task> Run for Registering<T> {
 
 impl Service {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, threads: Mutex::new(Weak::new()) }
+        Self { name, threads: PerProcess::new(Mutex::default) }
     }
 
     /// Reserves a place for a task, which can be woken from now on.
@@ -98,9 +98,8 @@ impl Service {
     /// # Errors
     /// A lack of descriptors.
     pub fn reserve(&self) -> io::Result<Handle> {
-        // Locked without waiting for anything, so that a fork seldom meets it locked.
         let mut current = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let threads = match current.upgrade().filter(|threads| !threads.is_of_parent()) {
+        let threads = match current.upgrade() {
             Some(threads) => threads,
             None => {
                 let threads = Threads::new(self.name)?;

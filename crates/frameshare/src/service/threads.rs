@@ -3,7 +3,7 @@
 //! The threads that run the turns of tasks, and their baton.
 
 use super::{Next, Run, schedule::Schedule, schedule::Turn};
-use crate::sys::{Epoll, Interest, Interrupt, Timeout};
+use crate::sys::{Epoll, Interest, Interrupt, Timeout, process_id};
 use std::{
     cell::{Cell, RefCell},
     io, mem,
@@ -83,14 +83,14 @@ impl Threads {
             waiting: 0,
             handles: Vec::new(),
         };
-        let process = std::process::id();
+        let process = process_id();
         let (passed, ended) = (Condvar::new(), Condvar::new());
         Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), passed, ended }))
     }
 
     /// Returns whether they are threads of the process that forked this one.
     pub fn is_of_parent(&self) -> bool {
-        self.process != std::process::id()
+        self.process != process_id()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

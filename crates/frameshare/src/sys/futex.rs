@@ -9,8 +9,8 @@
 //! hostile reader delays readers of its own user, and the exporter never.
 
 use super::{
-    FutexWords, Interrupt, Mapping, SealedAgainst, Timeout, UntrustedFd, check_memfd, is_overflow_uid, memfd,
-    monotonic_ns, poll::FineTimer, quiet,
+    FutexWords, Interrupt, Mapping, PerProcess, SealedAgainst, Timeout, UntrustedFd, check_memfd,
+    is_overflow_uid, memfd, monotonic_ns, poll::FineTimer, quiet,
 };
 use frameshare_protocol::page::WAKE_WORDS;
 use rustix::{
@@ -61,15 +61,13 @@ pub struct WakeGroup {
 /// A page in use, and the stream of each of its words.
 struct Registered {
     uid: u32,
-    /// The process that made the page: a forked child makes pages of its own, since it would give
-    /// the same words to other streams.
-    process: u32,
     page: Weak<WakePage>,
     groups: Vec<(u64, Weak<WakeGroup>)>,
 }
 
-/// The pages of this process.
-static PAGES: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+/// The pages of this process. A forked child makes pages of its own, since it would give the same
+/// words to other streams.
+static PAGES: PerProcess<Mutex<Vec<Registered>>> = PerProcess::new(Mutex::default);
 
 impl WakeGroup {
     /// Returns the group of the readers of user `uid` of a stream of this process. `None` for users
@@ -82,16 +80,15 @@ impl WakeGroup {
         if is_overflow_uid(uid) {
             return Ok(None);
         }
-        let process = std::process::id();
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|page| page.process == process && page.page.strong_count() > 0);
+        pages.retain(|page| page.page.strong_count() > 0);
         let known = pages.iter_mut().find(|page| page.uid == uid);
         let known = known.and_then(|known| known.page.upgrade().map(|page| (known, page)));
         if let Some((known, page)) = known {
             return Ok(known.group(stream, &page));
         }
         let page = Arc::new(WakePage::new()?);
-        let mut new = Registered { uid, process, page: Arc::downgrade(&page), groups: Vec::new() };
+        let mut new = Registered { uid, page: Arc::downgrade(&page), groups: Vec::new() };
         let group = new.group(stream, &page);
         pages.push(new);
         Ok(group)

@@ -8,6 +8,7 @@
 //! else. An abstract socket has no file: bind(2) itself is its lock.
 
 use super::{
+    PerProcess,
     name_lock::{NameLock, NameTaken},
     peer::{peer_pid, peer_uid, refuse_descriptors},
     socket::{FLAGS, Socket, abstract_name, address, socket},
@@ -342,7 +343,7 @@ impl Drop for Listener {
 impl Spare {
     /// The one of this process, while it has listeners.
     fn get() -> Arc<Self> {
-        static SPARE: Mutex<Weak<Spare>> = Mutex::new(Weak::new());
+        static SPARE: PerProcess<Mutex<Weak<Spare>>> = PerProcess::new(Mutex::default);
         let mut current = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = current.upgrade().unwrap_or_else(|| Arc::new(Self(Mutex::new(Self::open()))));
         *current = Arc::downgrade(&spare);

@@ -2,6 +2,7 @@
 
 //! The lock that owns a stream's name.
 
+use super::process_id;
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, ftruncate, openat, statat},
     io::{Errno, pread, pwrite},
@@ -15,12 +16,16 @@ use std::{
 
 /// Ownership of a stream's name, held until it is dropped or the process ends.
 ///
+/// Copies of the descriptor in forked children do not keep it: the process that took it unlocks the
+/// file, and its children do not. If that process is killed, they keep the name (flock(2)).
+///
 /// The lock file stays: if it were removed, two processes could each hold a lock on a file of that
 /// name.
 #[derive(Debug)]
 #[must_use = "dropping the lock gives the name up"]
 pub struct NameLock {
     file: OwnedFd,
+    process: u32,
 }
 
 /// The reason why a name could not be taken.
@@ -80,10 +85,10 @@ impl NameLock {
                 }
                 Err(error) => return Err(failed(error.into())),
             }
-            let lock = Self { file };
+            let lock = Self { file, process: process_id() };
             // A file that was removed before it was locked does not own the name.
             if lock.is_at(folder, name) {
-                let holder = format!("{} (pid {})\n", super::process_name(), std::process::id());
+                let holder = format!("{} (pid {})\n", super::process_name(), lock.process);
                 ftruncate(&lock.file, 0)
                     .and_then(|()| pwrite(&lock.file, holder.as_bytes(), 0))
                     .map_err(|error| failed(error.into()))?;
@@ -99,6 +104,15 @@ impl NameLock {
         match (fstat(&self.file), there) {
             (Ok(ours), Ok(there)) => (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino),
             _ => false,
+        }
+    }
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        if self.process == process_id() {
+            // It cannot fail: the file is locked.
+            let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
         }
     }
 }
@@ -120,7 +134,11 @@ fn problem(file: &Stat) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, mkfifoat};
+    use crate::sys::per_process::tests::in_child;
+    use rustix::{
+        fs::{CWD, mkfifoat},
+        io::dup,
+    };
     use std::{
         fs::{self, File},
         os::{fd::AsFd, unix::fs::symlink},
@@ -139,6 +157,21 @@ mod tests {
         let held = take().unwrap();
         let error = take().unwrap_err().to_string();
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(held);
+        assert!(take().is_ok());
+    }
+
+    /// A child also keeps the lock for the moment between fork(2) and execve(2).
+    #[test]
+    fn forked_child_neither_keeps_nor_gives_up_the_name() {
+        let (_folder, opened) = folder();
+        let take = || NameLock::take(opened.as_fd(), "cam0.sock.lock".as_ref());
+        let held = take().unwrap();
+        let dropped_copy = || drop(NameLock { file: dup(&held.file).unwrap(), process: held.process });
+        assert_eq!(in_child(|| (dropped_copy(), true).1), Some(true));
+        assert!(matches!(take(), Err(NameTaken::By(_))), "the child has unlocked it");
+        // As a forked child has one.
+        let _copy = dup(&held.file).unwrap();
         drop(held);
         assert!(take().is_ok());
     }

@@ -13,6 +13,7 @@
 //! An [`UntrustedFd`] owns its descriptor until it is dropped, which takes the descriptor out once.
 #![allow(unsafe_code)]
 
+use super::PerProcess;
 use rustix::{
     fs::fcntl_get_seals,
     net::{Shutdown, shutdown},
@@ -114,7 +115,7 @@ impl Drop for UntrustedFd {
             Kind::Socket => drop(shutdown(&fd, Shutdown::Both)),
             Kind::Received | Kind::Lent => {}
         }
-        CLOSERS.park(fd, self.uid);
+        CLOSERS.get().park(fd, self.uid);
     }
 }
 
@@ -137,15 +138,17 @@ pub fn too_many_parked(uid: u32) -> String {
     )
 }
 
-static CLOSERS: Closers = Closers { state: Mutex::new(State::new()), parked: Condvar::new() };
+static CLOSERS: PerProcess<Closers> = PerProcess::new(Closers::default);
 
 /// The closer threads: one for each close that blocks, and one more.
+#[derive(Default)]
 struct Closers {
     state: Mutex<State>,
     /// Notified when a descriptor is parked.
     parked: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     /// Parked descriptors without a thread, and the users that they count for.
     queue: VecDeque<(OwnedFd, u32)>,
@@ -160,17 +163,6 @@ struct State {
 }
 
 impl State {
-    const fn new() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            of_user: BTreeMap::new(),
-            total: 0,
-            threads: 0,
-            idle: 0,
-            starting: false,
-        }
-    }
-
     /// Returns whether a further thread must be started now. True reserves its place.
     fn needs_thread(&mut self) -> bool {
         let needed = self.queue.len() > self.idle && !self.starting && self.threads < MAX_PARKED;
@@ -253,7 +245,7 @@ impl Closers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Wake, memfd};
+    use crate::sys::{Wake, memfd, per_process::tests::in_child};
     use rustix::{
         event::{PollFd, PollFlags, Timespec, poll},
         net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger},
@@ -328,6 +320,25 @@ mod tests {
         drop(kept);
         wait_until("all are closed", || parked_of(UID) == 0);
         assert!(may_connect(UID));
+    }
+
+    /// A child has none of its parent's closer threads.
+    #[test]
+    fn forked_child_closes_what_it_parks() {
+        const UID: u32 = 4_000_005;
+        let (socket, keep) = lingering();
+        drop(UntrustedFd::received(socket, UID));
+        wait_until("its close blocks", || CLOSERS.lock().queue.is_empty());
+        // As if one of them had it locked at the fork.
+        let locked = CLOSERS.lock();
+        let child = || {
+            let (ours, theirs) = rustix::pipe::pipe().unwrap();
+            drop(UntrustedFd::received(theirs, UID));
+            wait_until("it is closed", || parked_of(UID) == 0);
+            rustix::io::read(&ours, &mut [0_u8; 1]) == Ok(0)
+        };
+        assert_eq!(in_child(child), Some(true));
+        drop((locked, keep));
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn wait_for(file: &Path) {
     }
 }
 
-/// Exports a stream, and another one in a forked child, until a file exists.
+/// Exports a stream, and another one in a forked child, until a file exists. The first one is
+/// stopped and started again meanwhile.
 pub fn fork(options: &Options) -> Result<ExitCode> {
     let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
     let endpoints = endpoints(options)?;
@@ -87,6 +88,9 @@ pub fn fork(options: &Options) -> Result<ExitCode> {
         drop(exporter);
         opened
     })?;
+    // The child has a copy of every descriptor of the first stream, and keeps it from nothing.
+    drop(exporter);
+    let exporter = Exporter::bind(first, exporter::Config::default(), drop)?;
     wait_for(&until);
     drop(exporter);
     let status = waitpid(Pid::from_raw(child), WaitOptions::empty())?;

@@ -11,7 +11,7 @@
 //! for each user, also those of closed connections, and users that leave too many unreceived are
 //! refused.
 
-use crate::sys::{Socket, file_limit, unreceived};
+use crate::sys::{PerProcess, Socket, file_limit, unreceived};
 use std::{
     collections::VecDeque,
     io,
@@ -33,10 +33,10 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// Stack size in bytes of the thread that checks them.
 const STACK: usize = 64 * 1024;
 
-static CONNECTIONS: Mutex<Connections> =
-    Mutex::new(Connections { open: Vec::new(), closed: Vec::new(), is_watched: false });
+static CONNECTIONS: PerProcess<Mutex<Connections>> = PerProcess::new(Mutex::default);
 
 /// The connections of this process to readers.
+#[derive(Default)]
 struct Connections {
     open: Vec<Arc<Connection>>,
     /// Those whose readers have neither received everything nor closed their ends.

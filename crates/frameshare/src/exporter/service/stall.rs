@@ -2,11 +2,12 @@
 
 //! Stalled allocation in tests: the admission of one exporter's readers runs a function first.
 
+use crate::sys::PerProcess;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Stalls = Vec<(u64, Arc<dyn Fn() + Send + Sync>)>;
 
-static STALLS: Mutex<Stalls> = Mutex::new(Vec::new());
+static STALLS: PerProcess<Mutex<Stalls>> = PerProcess::new(Mutex::default);
 
 /// Runs `stall` wherever a reader of this exporter gets its memory.
 pub fn set(exporter: u64, stall: impl Fn() + Send + Sync + 'static) {

@@ -10,9 +10,9 @@
 use crate::{
     gpu::poller::{Polled, Poller},
     reader::lease::Channel,
+    sys::PerProcess,
 };
 use frameshare_cuda::context::Context;
-use once_cell::sync::Lazy;
 use std::{
     sync::{Arc, Weak},
     time::Instant,
@@ -24,7 +24,7 @@ struct Watched {
     since: Instant,
 }
 
-static POLLER: Lazy<Poller<Watched>> = Lazy::new(|| Poller::new("frameshare-mps"));
+static POLLER: PerProcess<Poller<Watched>> = PerProcess::new(|| Poller::new("frameshare-mps"));
 
 /// Watches the context of a connection for as long as it is open, if this process is a client of
 /// MPS.

@@ -18,10 +18,9 @@ use crate::{
     gpu,
     gpu::poller::{Polled, Poller},
     reader::lease::Teardown,
-    sys::{Timeout, is_ready, wait},
+    sys::{PerProcess, Timeout, is_ready, wait},
 };
 use frameshare_cuda::context::Context;
-use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
@@ -54,7 +53,7 @@ pub(super) struct Orphan {
     _teardown: Teardown,
 }
 
-static POLLER: Lazy<Poller<Orphan>> = Lazy::new(|| Poller::new("frameshare-free"));
+static POLLER: PerProcess<Poller<Orphan>> = PerProcess::new(|| Poller::new("frameshare-free"));
 
 impl Orphan {
     pub fn new(pending: Arc<PendingFrames>, context: Arc<Context>, gone: Option<Arc<OwnedFd>>) -> Self {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The number of the present process, without a system call.
+//!
+//! It is in a page of which the kernel gives each forked child a page of zeros, however the child
+//! is forked (MADV_WIPEONFORK, madvise(2)); the child then asks the kernel once. A kernel that
+//! cannot do so is asked each time.
+//!
+//! # Safety
+//!
+//! The page is mapped for the rest of the process, aligned, and accessed as one atomic word alone.
+#![allow(unsafe_code)]
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::{
+    process, ptr,
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+};
+
+/// The kernel rounds it up to a page.
+const SIZE: usize = size_of::<AtomicU32>();
+
+/// The word of the page; null before the first use.
+static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// In place of a word where the kernel has no such pages.
+static NONE: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the number of this process, which differs in a forked child.
+///
+/// It takes no lock, which a fork could leave locked, and costs a load.
+pub fn process_id() -> u32 {
+    let mut word = WORD.load(Ordering::Acquire);
+    if word.is_null() {
+        word = map();
+    }
+    // SAFETY: `NONE`, or the page, which is never unmapped.
+    let word = unsafe { &*word };
+    if ptr::eq(word, &raw const NONE) {
+        return process::id();
+    }
+    match word.load(Ordering::Relaxed) {
+        // Not asked yet since the start or the fork. All threads store the same number.
+        0 => {
+            let id = process::id();
+            word.store(id, Ordering::Relaxed);
+            id
+        }
+        id => id,
+    }
+}
+
+/// Maps the page, unless another thread has. Returns the word, or `NONE`.
+fn map() -> *mut AtomicU32 {
+    let new = new_word().unwrap_or((&raw const NONE).cast_mut());
+    let swap = WORD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+    if swap.is_err() && !ptr::eq(new, &raw const NONE) {
+        // SAFETY: nothing refers to this mapping.
+        let _ = unsafe { munmap(new.cast(), SIZE) };
+    }
+    swap.err().unwrap_or(new)
+}
+
+/// Maps a page that is wiped in forked children.
+fn new_word() -> Option<*mut AtomicU32> {
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let page = unsafe {
+        mmap_anonymous(ptr::null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    let page = page.ok()?;
+    // SAFETY: the mapping is this function's, and holds zeros, which the advice may make of it.
+    if unsafe { madvise(page, SIZE, Advice::LinuxWipeOnFork) }.is_ok() {
+        return Some(page.cast());
+    }
+    // SAFETY: nothing refers to the mapping.
+    let _ = unsafe { munmap(page, SIZE) };
+    None
+}
