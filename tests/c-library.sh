@@ -168,10 +168,11 @@ kill_is_reported() {
   local exporter reader status=0
   "$work/make/exporter" cam4 1000000 100 >"$work/published" &
   exporter=$!
-  "$work/make/reader" cam4 lossless sums >"$work/read" 2>"$work/errors" &
+  stdbuf -oL "$work/make/reader" cam4 lossless sums >"$work/read" 2>"$work/errors" &
   reader=$!
-  until [ "$(grep -c '^frame ' "$work/published")" -ge 20 ]; do
-    kill -0 "$exporter" || return
+  # Frames that it has not read when the exporter is killed may be lost.
+  until [ "$(grep -c '^frame ' "$work/read")" -ge 20 ]; do
+    kill -0 "$exporter" && kill -0 "$reader" || return
     sleep 0.05
   done
   kill -KILL "$exporter"
