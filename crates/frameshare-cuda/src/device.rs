@@ -80,8 +80,9 @@ impl Device {
     /// CUDA driver API, cuDeviceGetCount.
     pub fn all() -> Result<&'static [Device]> {
         static ALL: OnceCell<Vec<Device>> = OnceCell::new();
+        // Before the cell is locked: loading takes long, and another thread may fork meanwhile.
+        let driver = driver::get()?;
         let all = ALL.get_or_try_init(|| {
-            let driver = driver::get()?;
             let mut count = 0;
             // SAFETY: `count` is an out-parameter for one int.
             unsafe { driver.cuDeviceGetCount(&mut count) }?;

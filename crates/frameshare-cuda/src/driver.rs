@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libloading::Library;
 use once_cell::sync::OnceCell;
@@ -214,6 +214,8 @@ table! {
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 static DRIVER: OnceCell<Driver> = OnceCell::new();
+/// The process that has begun to load the driver; 0 for none.
+static LOADED_BY: AtomicU32 = AtomicU32::new(0);
 
 impl Driver {
     /// Returns the version, as reported by cuDriverGetVersion.
@@ -238,7 +240,32 @@ impl Driver {
 ///
 /// Failures are not cached: the process may start before the driver is ready.
 pub(crate) fn get() -> Result<&'static Driver, Error> {
-    DRIVER.get_or_try_init(load)
+    get_or_load(&DRIVER, &LOADED_BY, load)
+}
+
+/// A forked child never waits for a thread of its parent, which was loading the driver at the fork.
+fn get_or_load<'a, T>(
+    driver: &'a OnceCell<T>,
+    loaded_by: &AtomicU32,
+    load: impl FnOnce() -> Result<T, Error>,
+) -> Result<&'a T, Error> {
+    if let Some(driver) = driver.get() {
+        return Ok(driver);
+    }
+    let process = std::process::id();
+    match loaded_by.load(Ordering::Relaxed) {
+        0 => {}
+        own if own == process => {}
+        parent => {
+            let reason =
+                format!("process {parent} was loading it when it forked this one, which cannot use CUDA");
+            return Err(Error::NoDriver { reason });
+        }
+    }
+    driver.get_or_try_init(|| {
+        loaded_by.store(process, Ordering::Relaxed);
+        load().inspect_err(|_| loaded_by.store(0, Ordering::Relaxed))
+    })
 }
 
 /// Iterates over every call of the table with its count.
@@ -284,6 +311,11 @@ unsafe impl<T> Sync for Handle<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        sync::Barrier,
+        thread,
+        time::{Duration, Instant},
+    };
 
     #[test]
     fn missing_driver_is_an_error() {
@@ -294,6 +326,49 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn forked_child_does_not_wait_for_load_of_its_parent() {
+        let (driver, loaded_by) = (OnceCell::new(), AtomicU32::new(0));
+        let checked = Barrier::new(2);
+        let load = || {
+            checked.wait();
+            Ok(7)
+        };
+        thread::scope(|scope| {
+            let loading = scope.spawn(|| get_or_load(&driver, &loaded_by, load).copied());
+            while loaded_by.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            // SAFETY: the child takes no lock of another thread, and ends without destructors.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let refused =
+                    matches!(get_or_load(&driver, &loaded_by, || Ok(8)), Err(Error::NoDriver { .. }));
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!refused)) };
+            }
+            let (mut status, end) = (1, Instant::now() + Duration::from_secs(20));
+            // SAFETY: `status` is an out-parameter for one int.
+            while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+                if Instant::now() > end {
+                    // SAFETY: it concerns a child of this process that was not waited for.
+                    unsafe { libc::kill(child, libc::SIGKILL) };
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            checked.wait();
+            assert_eq!((status, loading.join().unwrap()), (0, Ok(7)));
+        });
+    }
+
+    #[test]
+    fn failed_load_is_repeated() {
+        let (driver, loaded_by) = (OnceCell::new(), AtomicU32::new(0));
+        let failed = get_or_load(&driver, &loaded_by, || Err(Error::NoDriver { reason: String::new() }));
+        assert!(failed.is_err());
+        assert_eq!(get_or_load(&driver, &loaded_by, || Ok(7)), Ok(&7));
     }
 
     #[test]
