@@ -170,25 +170,33 @@ pub fn read(plan: &str) -> Result<()> {
     crate::say(&watch.end(spins, spun))
 }
 
-/// Measurements of all readers, and the median time of a publication in µs.
-type Run = (Vec<Woken>, f64);
+/// Cost of a publication in µs, the median.
+#[derive(Clone, Copy)]
+struct Publication {
+    /// Woken readers may run in between.
+    time: f64,
+    cpu: f64,
+}
 
-/// Calls `publish` for each frame when it is due. Returns the median time of a call in µs, after
-/// the warm-up.
-fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<f64> {
+/// Measurements of all readers, and of the publications.
+type Run = (Vec<Woken>, Publication);
+
+/// Calls `publish` for each frame when it is due, and measures it after the warm-up.
+fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<Publication> {
     let begin = Instant::now();
-    let mut calls = Vec::with_capacity(FRAMES);
+    let (mut times, mut cpus) = (Vec::with_capacity(FRAMES), Vec::with_capacity(FRAMES));
     for number in 0..(WARM + FRAMES) as u32 {
         let part = f64::from(number.wrapping_mul(0x9e37_79b9) >> 8) / f64::from(1 << 24);
         let due = begin + Duration::from_secs(1) * number / RATE + jitter.mul_f64(part);
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        let call = Instant::now();
+        let (call, cpu) = (Instant::now(), nanoseconds(ClockId::ThreadCPUTime));
         publish()?;
         if number >= WARM as u32 {
-            calls.push(call.elapsed().as_secs_f64() * 1e6);
+            cpus.push((nanoseconds(ClockId::ThreadCPUTime) - cpu) as f64 / 1e3);
+            times.push(call.elapsed().as_secs_f64() * 1e6);
         }
     }
-    Ok(median(&calls))
+    Ok(Publication { time: median(&times), cpu: median(&cpus) })
 }
 
 /// Readers or sleepers, each a process of its own.
@@ -358,15 +366,18 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
         "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader \
-         has the frame, in µs; median time of the publication, in µs; CPU time of a reader, and the part \
+         has the frame, in µs; the publication, in µs, and CPU time of it; CPU time of a reader, and the part \
          of it in spins, % of a core\n"
     );
-    let costs = "publication | CPU | spins | frames that came in a spin, %";
+    // The exporter needs a core, too.
+    let can_spin = thread::available_parallelism()?.get() > readers;
+    let ways = Way::ALL.into_iter().filter(|way| can_spin || *way != Way::Spin);
+    let costs = "publication | CPU of it | CPU | spins | frames that came in a spin, %";
     println!("| jitter of the source | way | p50 | p95 | {costs} |");
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     in_folder("wake", |folder| {
         for jitter in JITTERS {
-            let mut figures = Way::ALL.map(|way| (way, Vec::new()));
+            let mut figures: Vec<_> = ways.clone().map(|way| (way, Vec::new())).collect();
             for _ in 0..rounds {
                 for (way, figures) in &mut figures {
                     let woken = match way {
@@ -398,11 +409,13 @@ fn combine(readers: &[Woken]) -> Woken {
     }
 }
 
-fn print_row(jitter: Duration, way: Way, figures: &[(Woken, f64)]) {
+fn print_row(jitter: Duration, way: Way, figures: &[(Woken, Publication)]) {
     let of = |of: fn(&Woken) -> f64| spread(&figures.iter().map(|(woken, _)| of(woken)).collect::<Vec<_>>());
-    let call = spread(&figures.iter().map(|(_, call)| *call).collect::<Vec<_>>());
+    let call =
+        |of: fn(&Publication) -> f64| spread(&figures.iter().map(|(_, call)| of(call)).collect::<Vec<_>>());
+    let [time, time_cpu] = [call(|call| call.time), call(|call| call.cpu)];
     let [p50, p95] = [of(|woken| woken.p50), of(|woken| woken.p95)];
     let [cpu, spins, spun] = [of(|woken| woken.cpu), of(|woken| woken.spins), of(|woken| woken.spun)];
     let (jitter, way) = (jitter.as_millis(), way.name());
-    println!("| {jitter} ms | {way} | {p50} | {p95} | {call} | {cpu} | {spins} | {spun} |");
+    println!("| {jitter} ms | {way} | {p50} | {p95} | {time} | {time_cpu} | {cpu} | {spins} | {spun} |");
 }
