@@ -100,7 +100,9 @@ impl DeferredDrop {
 
 impl Drop for DeferredDrop {
     fn drop(&mut self) {
-        *DEFERRED.lock() -= 1;
+        // A forked child has not counted those of its parent.
+        let mut number = DEFERRED.lock();
+        *number = number.saturating_sub(1);
         DEFERRED.less.notify_all();
     }
 }
