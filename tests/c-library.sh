@@ -166,12 +166,14 @@ check c-examples-static-frames env -u LD_LIBRARY_PATH bash -c "$(declare -f fram
 # The reader's status after a kill of the exporter.
 kill_is_reported() {
   local exporter reader status=0
-  "$work/make/exporter" cam4 1000000 100 >"$work/published" &
+  # The loop below begins before the reader's process has made its file: it must not find an older one.
+  : >"$work/read-until-kill"
+  "$work/make/exporter" cam4 1000000 100 >"$work/published-until-kill" &
   exporter=$!
-  stdbuf -oL "$work/make/reader" cam4 lossless sums >"$work/read" 2>"$work/errors" &
+  stdbuf -oL "$work/make/reader" cam4 lossless sums >"$work/read-until-kill" 2>"$work/errors" &
   reader=$!
   # Frames that it has not read when the exporter is killed may be lost.
-  until [ "$(grep -c '^frame ' "$work/read")" -ge 20 ]; do
+  until [ "$(grep -c '^frame ' "$work/read-until-kill")" -ge 20 ]; do
     kill -0 "$exporter" && kill -0 "$reader" || return
     sleep 0.05
   done
@@ -181,7 +183,7 @@ kill_is_reported() {
   cat "$work/errors"
   [ "$status" = 3 ] && grep -qF 'exporter lost: connection to the exporter lost' "$work/errors" || return
   # All that was read was published so.
-  grep '^frame ' "$work/read" | head -n 20 | diff - <(head -n 20 "$work/published")
+  grep '^frame ' "$work/read-until-kill" | head -n 20 | diff - <(head -n 20 "$work/published-until-kill")
 }
 check c-examples-killed kill_is_reported
 clean_under_valgrind() {
