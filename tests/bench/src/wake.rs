@@ -366,8 +366,8 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
 pub fn all(rounds: usize, readers: usize) -> Result<()> {
     println!(
         "\n{RATE} frames/s, number of readers: {readers}. Time from the publication until the slowest reader \
-         has the frame, in µs; the publication, in µs, and CPU time of it; CPU time of a reader, and the part \
-         of it in spins, % of a core\n"
+         has the frame, in µs; the publication, in µs, and CPU time of it; CPU time of a reader, and the \
+         part of it in spins, % of a core\n"
     );
     // The exporter needs a core, too.
     let can_spin = thread::available_parallelism()?.get() > readers;
