@@ -19,7 +19,8 @@ under() { # SANITIZER CARGO-TEST-ARGUMENTS...
 }
 
 # Memory that GStreamer keeps until exit is no leak of this project; the engine's tests are checked for leaks too.
-export TSAN_OPTIONS=halt_on_error=1
+# Some tests fork children that start threads.
+export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
 under address -p frameshare-protocol -p frameshare --lib --tests
 ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Tests that load the plugin into another program are skipped.

@@ -80,15 +80,17 @@ impl Device {
     /// CUDA driver API, cuDeviceGetCount.
     pub fn all() -> Result<&'static [Device]> {
         static ALL: OnceCell<Vec<Device>> = OnceCell::new();
-        // Before the cell is locked: loading takes long, and another thread may fork meanwhile.
+        if let Some(all) = ALL.get() {
+            return Ok(all);
+        }
+        // The cell is not locked for the time of the queries, in which another thread may fork.
         let driver = driver::get()?;
-        let all = ALL.get_or_try_init(|| {
-            let mut count = 0;
-            // SAFETY: `count` is an out-parameter for one int.
-            unsafe { driver.cuDeviceGetCount(&mut count) }?;
-            (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal)).collect()
-        });
-        all.map(Vec::as_slice)
+        let mut count = 0;
+        // SAFETY: `count` is an out-parameter for one int.
+        unsafe { driver.cuDeviceGetCount(&mut count) }?;
+        let devices = (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal));
+        let devices = devices.collect::<Result<Vec<_>>>()?;
+        Ok(ALL.get_or_init(|| devices))
     }
 
     /// Returns the GPU with this ordinal (its number in CUDA calls). Ordinals differ between

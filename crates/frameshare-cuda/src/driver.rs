@@ -243,7 +243,8 @@ pub(crate) fn get() -> Result<&'static Driver, Error> {
     get_or_load(&DRIVER, &LOADED_BY, load)
 }
 
-/// A forked child never waits for a thread of its parent, which was loading the driver at the fork.
+/// Returns the driver, which `load` loads if it is not loaded yet. A forked child does not wait for
+/// a thread of its parent that was loading it at the fork.
 fn get_or_load<'a, T>(
     driver: &'a OnceCell<T>,
     loaded_by: &AtomicU32,

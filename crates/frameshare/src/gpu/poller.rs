@@ -105,7 +105,7 @@ fn pause(quiet: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use once_cell::sync::Lazy;
+    use crate::sys::PerProcess;
 
     /// Completes at the n-th poll, and reports it.
     struct Countdown(u32, Sender<u32>, Instant);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn item_ends_when_no_longer_pending() {
-        static POLLER: Lazy<Poller<Countdown>> = Lazy::new(|| Poller::new("poller"));
+        static POLLER: PerProcess<Poller<Countdown>> = PerProcess::new(|| Poller::new("poller"));
         let (reports, done) = channel();
         let begin = Instant::now();
         let (never, early) = channel();
@@ -169,7 +169,7 @@ mod tests {
                 }
             }
         }
-        static POLLER: Lazy<Poller<Item>> = Lazy::new(|| Poller::new("poller"));
+        static POLLER: PerProcess<Poller<Item>> = PerProcess::new(|| Poller::new("poller"));
         let (dropped, drops) = channel();
         let (reports, done) = channel();
         let counts = || Item::Counts(Countdown(3, reports.clone(), Instant::now()));

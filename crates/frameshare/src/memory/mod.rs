@@ -19,10 +19,12 @@ pub mod vmm;
 pub(crate) use copy::copy_out;
 pub use error::{MemoryError, MemoryFault, Operation};
 
-use crate::{gpu, sys::Label};
+use crate::{
+    gpu,
+    sys::{Label, PerProcess},
+};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
-use once_cell::sync::Lazy;
 use std::{
     fmt::Debug,
     hash::{BuildHasher as _, RandomState},
@@ -160,7 +162,7 @@ pub fn frees_imports_first(kind: MemoryKind) -> bool {
 /// Returns a number that tells a CUDA context from others of this process, and does not reveal its
 /// address.
 pub(crate) fn context_number(context: &Arc<Context>) -> u64 {
-    static KEYS: Lazy<RandomState> = Lazy::new(RandomState::new);
+    static KEYS: PerProcess<RandomState> = PerProcess::new(RandomState::new);
     // 0 means none.
     KEYS.hash_one(context.as_raw() as usize).max(1)
 }

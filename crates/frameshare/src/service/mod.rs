@@ -50,11 +50,11 @@ pub(crate) enum Next {
 /// Starts tasks on the threads of one name.
 pub(crate) struct Service {
     name: &'static str,
-    threads: PerProcess<Mutex<Weak<Threads>>>,
+    threads: Mutex<Weak<Threads>>,
 }
 
 /// The service thread of all exporters.
-pub(crate) static EXPORTERS: Service = Service::new("frameshare");
+pub(crate) static EXPORTERS: PerProcess<Service> = PerProcess::new(|| Service::new("frameshare"));
 
 /// Handle of a task. Dropping it does not end the task.
 pub(crate) struct Handle {
@@ -90,7 +90,7 @@ impl<T: Task> Run for Registering<T> {
 
 impl Service {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, threads: PerProcess::new(Mutex::default) }
+        Self { name, threads: Mutex::new(Weak::new()) }
     }
 
     /// Reserves a place for a task, which can be woken from now on.

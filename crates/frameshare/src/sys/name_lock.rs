@@ -16,8 +16,9 @@ use std::{
 
 /// Ownership of a stream's name, held until it is dropped or the process ends.
 ///
-/// Copies of the descriptor in forked children do not keep it: the process that took it unlocks the
-/// file, and its children do not. If that process is killed, they keep the name (flock(2)).
+/// The process that took the name unlocks the file when it drops this; its forked children do not.
+/// If that process ends without dropping it, children with a copy of the descriptor keep the name
+/// (flock(2)).
 ///
 /// The lock file stays: if it were removed, two processes could each hold a lock on a file of that
 /// name.
@@ -111,7 +112,7 @@ impl NameLock {
 impl Drop for NameLock {
     fn drop(&mut self) {
         if self.process == process_id() {
-            // It cannot fail: the file is locked.
+            // Closing the file unlocks it as well, unless a child has a copy.
             let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
         }
     }
@@ -161,7 +162,7 @@ mod tests {
         assert!(take().is_ok());
     }
 
-    /// A child also keeps the lock for the moment between fork(2) and execve(2).
+    /// Each child has a copy, between fork(2) and execve(2) or for its life.
     #[test]
     fn forked_child_neither_keeps_nor_gives_up_the_name() {
         let (_folder, opened) = folder();

@@ -8,9 +8,8 @@
 //! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
-use super::{limits::is_lack_of_files, user_ns::is_overflow_uid};
+use super::{PerProcess, limits::is_lack_of_files, user_ns::is_overflow_uid};
 use frameshare_protocol::message::Nonce;
-use once_cell::sync::Lazy;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::{
     io,
@@ -208,7 +207,7 @@ fn option<T: Copy>(socket: impl AsFd, name: libc::c_int) -> io::Result<T> {
 
 /// The random number that names this process.
 pub fn process_nonce() -> Nonce {
-    static NONCE: Lazy<Nonce> = Lazy::new(|| {
+    static NONCE: PerProcess<Nonce> = PerProcess::new(|| {
         let mut nonce = [0; 16];
         // The kernel always has random bytes once it has booted; time and PID are better than
         // nothing before.

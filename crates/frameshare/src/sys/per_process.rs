@@ -3,9 +3,10 @@
 //! State of one process, of which a forked child has its own.
 //!
 //! A child of fork(2) has a copy of its parent's memory, and the calling thread alone. A lock that
-//! another thread held at that moment stays locked in the child, and state that counts threads
-//! counts some that the child lacks. So each lock in a static of the engine is [`PerProcess`],
-//! which `tests/tests/layers.rs` checks.
+//! another thread held at that moment stays locked in the child, a value that another thread was
+//! making is never made, and state that counts threads counts some that the child lacks. So each
+//! static of the engine that is not an atomic or a constant is [`PerProcess`], which
+//! `tests/tests/layers.rs` checks.
 //!
 //! # Safety
 //!
@@ -20,9 +21,10 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// A value that each process makes at its first use. Values are never dropped.
+/// A value that each process makes at its first use, and never drops.
 ///
-/// Threads that use it first at the same time may each make a value, of which one is kept.
+/// Threads that use it first at the same time may each make a value; one is kept, the others are
+/// dropped. Processes are told apart by their IDs.
 pub struct PerProcess<T> {
     make: fn() -> T,
     current: AtomicPtr<Made<T>>,
@@ -79,37 +81,37 @@ impl<T> fmt::Debug for PerProcess<T> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use rustix::process::{Pid, WaitOptions, waitpid};
     use std::{
         collections::HashSet,
-        sync::Mutex,
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::{Barrier, Mutex},
         thread,
-        time::{Duration, Instant},
     };
 
-    /// Runs `child` in a forked child. Returns its result; `None` if it does not return.
+    /// Runs `child` in a forked child. Returns its result, false for a panic; `None` if it does not
+    /// return.
     pub(crate) fn in_child(child: impl FnOnce() -> bool) -> Option<bool> {
         // SAFETY: the child runs `child` alone, which uses no lock of the test's other threads; the
         // C library makes its allocator usable after a fork.
         let pid = match unsafe { libc::fork() } {
             -1 => panic!("no child: {}", std::io::Error::last_os_error()),
             0 => {
-                let status = i32::from(!child());
-                // SAFETY: it ends the process without the destructors of what the parent has made.
-                unsafe { libc::_exit(status) }
+                // SAFETY: the signal ends a child that hangs.
+                unsafe { libc::alarm(20) };
+                let succeeds = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+                // SAFETY: it ends the process without the destructors of the parent's objects.
+                unsafe { libc::_exit(i32::from(!succeeds)) }
             }
             pid => Pid::from_raw(pid).unwrap(),
         };
-        let end = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < end {
-            if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).unwrap() {
-                return Some(status.exit_status() == Some(0));
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        kill_process(pid, Signal::KILL).unwrap();
-        waitpid(Some(pid), WaitOptions::empty()).unwrap();
-        None
+        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+        status.exit_status().map(|status| status == 0)
+    }
+
+    #[test]
+    fn panic_of_child_is_a_failure() {
+        assert_eq!(in_child(|| panic!("on purpose")), Some(false));
     }
 
     #[test]
@@ -139,14 +141,17 @@ pub(crate) mod tests {
 
     #[test]
     fn threads_that_begin_together_share_one_value() {
-        for _ in 0..200 {
-            let value = PerProcess::new(|| 7_u32);
-            let addresses = thread::scope(|scope| {
-                let get = || ptr::from_ref(value.get()) as usize;
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<HashSet<_>>()
-            });
-            assert_eq!(addresses.len(), 1);
-        }
+        // Statics, so that what they keep is no leak.
+        static VALUES: [PerProcess<u32>; 200] = [const { PerProcess::new(|| 7) }; 200];
+        let start = Barrier::new(4);
+        let addresses = || {
+            start.wait();
+            VALUES.iter().map(|value| ptr::from_ref(value.get()) as usize).collect::<Vec<_>>()
+        };
+        let all = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(addresses)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<HashSet<_>>()
+        });
+        assert_eq!(all.len(), 1);
     }
 }

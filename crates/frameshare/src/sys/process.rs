@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The number of the present process, without a system call.
+//! The ID of this process, without a system call.
 //!
-//! It is in a page of which the kernel gives each forked child a page of zeros, however the child
-//! is forked (MADV_WIPEONFORK, madvise(2)); the child then asks the kernel once. A kernel that
-//! cannot do so is asked each time.
+//! It is in a page of which the kernel gives each forked child a page of zeros (MADV_WIPEONFORK,
+//! madvise(2)), unless parent and child share their memory; the child then asks the kernel once. A
+//! kernel that cannot do so is asked each time.
 //!
 //! # Safety
 //!
@@ -25,9 +25,9 @@ static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// In place of a word where the kernel has no such pages.
 static NONE: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of this process, which differs in a forked child.
+/// Returns the ID of this process, which differs in a forked child.
 ///
-/// It takes no lock, which a fork could leave locked, and costs a load.
+/// It takes no lock, which a fork could leave locked, and costs two loads.
 pub fn process_id() -> u32 {
     let mut word = WORD.load(Ordering::Acquire);
     if word.is_null() {
@@ -67,8 +67,11 @@ fn new_word() -> Option<*mut AtomicU32> {
         mmap_anonymous(ptr::null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     };
     let page = page.ok()?;
+    // SAFETY: there is no such advice.
+    let refuses_unknown = unsafe { libc::madvise(page, SIZE, -1) } != 0;
+    // An emulator that ignores advice accepts all of it (qemu-user before 7.1).
     // SAFETY: the mapping is this function's, and holds zeros, which the advice may make of it.
-    if unsafe { madvise(page, SIZE, Advice::LinuxWipeOnFork) }.is_ok() {
+    if refuses_unknown && unsafe { madvise(page, SIZE, Advice::LinuxWipeOnFork) }.is_ok() {
         return Some(page.cast());
     }
     // SAFETY: nothing refers to the mapping.

@@ -11,8 +11,7 @@
 //! One ioctl with an in-parameter of the type that it reads, and a result that is a new descriptor.
 #![allow(unsafe_code)]
 
-use super::{Mapping, SealedAgainst, memfd};
-use once_cell::sync::Lazy;
+use super::{Mapping, PerProcess, SealedAgainst, memfd};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
@@ -55,8 +54,8 @@ pub enum Udmabuf {
 
 /// Probes the device, once per process.
 pub fn udmabuf() -> &'static Udmabuf {
-    static FOUND: Lazy<Udmabuf> = Lazy::new(|| probe(Path::new(DEVICE), create));
-    &FOUND
+    static FOUND: PerProcess<Udmabuf> = PerProcess::new(|| probe(Path::new(DEVICE), create));
+    FOUND.get()
 }
 
 /// Creates a dma-buf of the first `SIZE` bytes of a memory file.

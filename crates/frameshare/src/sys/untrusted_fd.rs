@@ -324,12 +324,12 @@ mod tests {
 
     /// A child has none of its parent's closer threads.
     #[test]
-    fn forked_child_closes_what_it_parks() {
+    fn forked_child_closes_parked_descriptor() {
         const UID: u32 = 4_000_005;
         let (socket, keep) = lingering();
         drop(UntrustedFd::received(socket, UID));
         wait_until("its close blocks", || CLOSERS.lock().queue.is_empty());
-        // As if one of them had it locked at the fork.
+        // As if a closer thread held the lock at the fork.
         let locked = CLOSERS.lock();
         let child = || {
             let (ours, theirs) = rustix::pipe::pipe().unwrap();

@@ -6,12 +6,12 @@
 //! is also the number of a user of its own. Such a number therefore identifies no user, unless the
 //! namespace has a number for every user, as that of the machine has.
 
-use once_cell::sync::Lazy;
+use super::PerProcess;
 use std::{fs, path::Path};
 
 /// The number of users without one; none if every user has one.
-static OVERFLOW_UID: Lazy<Option<u32>> = Lazy::new(|| overflow("uid"));
-static OVERFLOW_GID: Lazy<Option<u32>> = Lazy::new(|| overflow("gid"));
+static OVERFLOW_UID: PerProcess<Option<u32>> = PerProcess::new(|| overflow("uid"));
+static OVERFLOW_GID: PerProcess<Option<u32>> = PerProcess::new(|| overflow("gid"));
 
 /// `DEFAULT_OVERFLOWUID` of the kernel.
 const DEFAULT: u32 = 65534;

@@ -88,7 +88,7 @@ pub fn fork(options: &Options) -> Result<ExitCode> {
         drop(exporter);
         opened
     })?;
-    // The child has a copy of every descriptor of the first stream, and keeps it from nothing.
+    // The child has a copy of each descriptor of the first stream, which does not prevent a rebind.
     drop(exporter);
     let exporter = Exporter::bind(first, exporter::Config::default(), drop)?;
     wait_for(&until);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     reader::lease::{Channel, Teardown, Watcher},
     service::{Interests, Next, Service, Task},
-    sys::{Interest, Timeout},
+    sys::{Interest, PerProcess, Timeout},
 };
 use frameshare_cuda::context::Context;
 use std::{
@@ -29,7 +29,7 @@ use std::{
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The thread of all watches.
-static WATCHES: Service = Service::new("frameshare-watch");
+static WATCHES: PerProcess<Service> = PerProcess::new(|| Service::new("frameshare-watch"));
 
 /// The watch of one connection.
 struct Watch {
