@@ -21,7 +21,9 @@ under() { # SANITIZER CARGO-TEST-ARGUMENTS...
 # Memory that GStreamer keeps until exit is no leak of this project; the engine's tests are checked for leaks too.
 # Some tests fork children that start threads.
 export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
-under address -p frameshare-protocol -p frameshare --lib --tests
+# The examples are programs that cargo would build anew.
+examples=(--skip export_and_read_every_frame --skip published_behind_any_stream)
+under address -p frameshare-protocol -p frameshare --lib --tests -- "${examples[@]}"
 ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Tests that load the plugin into another program are skipped.
 ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus
@@ -33,4 +35,4 @@ ASAN_OPTIONS=$counted under address -p frameshare-tests --test faults -- --skip 
   --skip forked_child_does_not_hide --skip killed_exporter_is_error --skip reader_out_of_memory
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test lifecycle -- cycles:: of_one_process_do_not_mix \
   restarts::reader_keeps restarts::frames_of restarts::readers_go_on
-under thread -p frameshare --lib --tests
+under thread -p frameshare --lib --tests -- "${examples[@]}"

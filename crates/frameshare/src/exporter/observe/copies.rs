@@ -32,12 +32,15 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::LazyLock;
 
     #[test]
     fn reasons_beyond_limit_are_counted_as_other() {
+        static NAMES: LazyLock<Vec<String>> =
+            LazyLock::new(|| (0..100).map(|number| format!("reason-{number:02}")).collect());
         let mut copies = Copies::default();
-        for number in 0..100 {
-            copies.count(format!("reason-{number:02}").leak());
+        for name in NAMES.iter() {
+            copies.count(name);
         }
         assert_eq!(copies.count("reason-00"), 2);
         assert_eq!(copies.count("Not a name"), 100 - (MAX_COPY_REASONS as u64 - 1) + 1);
