@@ -101,9 +101,10 @@ impl DeferredDrop {
 impl Drop for DeferredDrop {
     fn drop(&mut self) {
         // A forked child has not counted those of its parent.
-        let mut number = DEFERRED.lock();
+        let deferred = DEFERRED.get();
+        let mut number = deferred.lock();
         *number = number.saturating_sub(1);
-        DEFERRED.less.notify_all();
+        deferred.less.notify_all();
     }
 }
 

@@ -15,7 +15,6 @@
 
 use super::process_id;
 use std::{
-    fmt,
     ops::Deref,
     ptr,
     sync::atomic::{AtomicPtr, Ordering},
@@ -69,12 +68,6 @@ impl<T: Send + Sync + 'static> Deref for PerProcess<T> {
 
     fn deref(&self) -> &T {
         self.get()
-    }
-}
-
-impl<T> fmt::Debug for PerProcess<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerProcess").finish_non_exhaustive()
     }
 }
 
