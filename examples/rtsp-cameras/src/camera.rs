@@ -39,13 +39,19 @@ pub fn factory(clip: Clip, has_audio: bool, is_protected: bool) -> RTSPMediaFact
     factory
 }
 
+/// Returns the running time of an element that plays. While media preroll, there is none, and while
+/// they begin to play, they have a clock already and the base time of before.
+fn position(element: &gst::Element) -> Option<ClockTime> {
+    let is_playing = element.current_state() == gst::State::Playing;
+    is_playing.then(|| element.current_running_time()).flatten()
+}
+
 /// Pushes units at their times until the media ends.
 fn feed(source: &gst_app::AppSrc, clip: &Clip) {
     let mut next = None;
     for number in 0.. {
         let Some(unit) = clip.units.get(number % clip.units.len()) else { return };
-        // The media preroll before their clock runs.
-        let now = source.current_running_time();
+        let now = position(source.upcast_ref());
         let due = next.unwrap_or_else(|| now.unwrap_or(ClockTime::ZERO));
         if let Some(early) = now.and_then(|now| due.checked_sub(now)) {
             thread::sleep(Duration::from_nanos(early.nseconds()));
@@ -62,5 +68,25 @@ fn feed(source: &gst_app::AppSrc, clip: &Clip) {
             return;
         }
         next = Some(due + clip.period);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn position_begins_with_playing() {
+        gst::init().unwrap();
+        let pipeline = gst::parse::launch("fakesrc name=source is-live=true ! fakesink").unwrap();
+        let source = pipeline.downcast_ref::<gst::Bin>().unwrap().by_name("source").unwrap();
+        source.set_clock(Some(&gst::SystemClock::obtain())).unwrap();
+        // The time since the machine's start.
+        assert!(source.current_running_time().is_some());
+        assert_eq!(position(&source), None);
+        pipeline.set_state(gst::State::Playing).unwrap();
+        pipeline.state(None).0.unwrap();
+        assert!(position(&source).unwrap() < ClockTime::from_seconds(60));
+        pipeline.set_state(gst::State::Null).unwrap();
     }
 }
