@@ -120,7 +120,7 @@ check c-guide-stream-ends stream_ends
 published_to_gstreamer() {
   "$work/guide/publish" &
   local exporter=$!
-  timeout 60 gst-launch-1.0 -q framesharesrc stream=cam1 policy=lossless ! filesink location="$work/rgb" || return
+  timeout 60 gst-launch-1.0 -q framesharesrc stream=cam1 connection-timeout=-1 policy=lossless ! filesink location="$work/rgb" || return
   wait "$exporter" && [ "$(stat -c %s "$work/rgb")" = $((60 * 640 * 480 * 3)) ] || return
   # Frame n consists of bytes n - 1.
   python3 - "$work/rgb" <<'P'

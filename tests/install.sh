@@ -84,7 +84,7 @@ frames_cross() {
   # shellcheck disable=SC2086
   timeout 60 gst-launch-1.0 -q $picture ! framesharesink stream=installed wait-for-connection=true sync=false &
   exporter=$!
-  timeout 60 gst-launch-1.0 -q framesharesrc stream=installed policy=lossless ! filesink location="$work/read" || return
+  timeout 60 gst-launch-1.0 -q framesharesrc stream=installed connection-timeout=-1 policy=lossless ! filesink location="$work/read" || return
   wait "$exporter" && [ -s "$work/made" ] && cmp "$work/made" "$work/read"
 }
 check install-frames-cross frames_cross

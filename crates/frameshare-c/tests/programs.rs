@@ -168,7 +168,8 @@ fn contract_and_examples_are_clean_under_valgrind() {
 fn readers_get_every_frame_of_another_process() {
     let programs = Programs::new();
     programs.build(&[EXPORTER, READER]);
-    let exporter = programs.start(EXPORTER, &["cam0", "200", "0"]);
+    // For two seconds, in which both readers come.
+    let exporter = programs.start(EXPORTER, &["cam0", "200", "10"]);
     let readers = [(); 2].map(|()| programs.start(READER, &["cam0", "lossless", "sums"]));
     let [one, two] = readers.map(|reader| must_succeed(&reader.wait_with_output().expect("it ends")));
     let exporter = must_succeed(&exporter.wait_with_output().expect("it ends"));

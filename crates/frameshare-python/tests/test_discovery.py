@@ -13,13 +13,15 @@ import frameshare
 import pytest
 from frameshare import events
 
-from support import PATIENCE, TARGET, Publish, Run, publish, run, runtime_folder
+from support import PATIENCE, TARGET, Publish, Run, publish, run, runtime_folder, wait_until
 
 
 def test_streams_are_listed(publish: Publish, runtime_folder: Path) -> None:
     assert frameshare.streams() == []
     exporter = publish("b")
     publish("a")
+    # A socket is there before it is listening.
+    wait_until(lambda: len(frameshare.streams()) == 2)
     first, second = frameshare.streams()
     assert (first.name, second.name) == ("a", "b")
     assert second.exporter_pid == exporter.pid and second.exporter_program == "frameshare"

@@ -33,7 +33,10 @@ def test_unknown_stream_is_not_found(timeout):
 
 
 def test_stopped_exporter_is_not_found(processes):
-    processes.publish().send_signal(signal.SIGSTOP)
+    exporter = processes.publish()
+    # Its socket may not be listening yet.
+    frameshare.open(processes.path(), device="cpu").close()
+    exporter.send_signal(signal.SIGSTOP)
     with pytest.raises(frameshare.NotFoundError, match="has not answered within 0.5 s: its process is stopped"):
         frameshare.open(processes.path(), device="cpu", timeout=0.5)
 

@@ -16,7 +16,7 @@ import pytest
 from support import PATIENCE, Publish, Run, publish, run, runtime_folder
 
 WAITS = """
-import frameshare, sys
+import collections, frameshare, sys
 name, call = sys.argv[1:]
 def frames():
     # Some may come before the exporter is stopped.
@@ -25,8 +25,8 @@ def frames():
 waits = {
     "open": lambda: frameshare.open("missing", timeout=None),
     "next": frames,
-    "iterate": lambda: [frame for frame in stream],
-    "items": lambda: [item for item in stream.items()],
+    "iterate": lambda: collections.deque(stream, maxlen=0),
+    "items": lambda: collections.deque(stream.items(), maxlen=0),
     "many": lambda: frameshare.open_many(["missing"]).next(),
     "watch": lambda: [change for change in frameshare.watch_streams()],
 }

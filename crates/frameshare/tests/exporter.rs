@@ -113,7 +113,8 @@ fn exporter_beside_blocked_reader_stops_at_once() {
         drop(exporter);
         done.send(()).unwrap();
     });
-    stopped.recv_timeout(Duration::from_secs(1)).expect("it waits for the reader");
+    // Less than it waits for a reader that takes what was sent.
+    stopped.recv_timeout(Duration::from_secs(4)).expect("it waits for the reader");
 }
 
 #[test]

@@ -167,8 +167,8 @@ fn killed_decoder_costs_units_nothing() {
     place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
     let _capture = place.start("capture cam0");
     let decode = place.start("decode cam0");
-    let mut units = AllUnits::open(&place.stream("cam0.video"));
     read(&mut reader(&place.stream("cam0")), 2);
+    let mut units = AllUnits::open(&place.stream("cam0.video"));
     units.expect(5);
     drop(decode); // with SIGKILL
     units.expect(10);
@@ -183,7 +183,7 @@ fn recorder_that_pauses_for_seconds_loses_no_unit() {
     let mut units = AllUnits::open(&stream);
     units.expect(1);
     // More than the engine's default of two seconds, less than the ten seconds of encoded streams.
-    let is_late = |snapshot: &Snapshot| snapshot.readers.first().is_some_and(|reader| reader.waiting > 60);
+    let is_late = |snapshot: &Snapshot| snapshot.readers.first().is_some_and(|reader| reader.waiting > 45);
     observe(&stream, "late reader", is_late);
     units.expect(100);
 }
@@ -306,8 +306,11 @@ fn h265_is_shared_decoded_and_recorded() {
     let (mut capture, decode) = (place.start("capture cam0"), place.start("decode cam0"));
     let mut record = place.start("record cam0");
     capture.expect("cam0: running: H.265 64x64");
-    read(&mut reader(&place.stream("cam0")), 5);
+    // A decoder without readers stops, and then says so instead.
+    let mut frames = reader(&place.stream("cam0"));
+    read(&mut frames, 5);
     decode.expect("dec_h265");
+    drop(frames);
     let segments = || {
         let entries = fs::read_dir(place.path("recordings/cam0")).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path());

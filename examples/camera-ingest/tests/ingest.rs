@@ -21,7 +21,7 @@ const CAMERAS: [&str; 4] = ["cam0", "cam1", "cam2", "cam3"];
 fn config(port: u16) -> String {
     format!(
         r#"
-hang-timeout = 4
+hang-timeout = 10
 [cameras]
 cam0 = {{ main = "rtsp://127.0.0.1:{port}/cam0/main", sub = "rtsp://127.0.0.1:{port}/cam0/sub" }}
 cam1 = {{ main = "rtsp://127.0.0.1:{port}/cam1/main", model = true }}
@@ -106,6 +106,8 @@ fn killed_and_stopped_processes_disturb_no_other() {
         site.wait_for_report("motion-1", camera, &["running"]);
     }
     wait_for_all();
+    // Reports are up to two seconds old: these units are of the new size.
+    site.wait_for_units("record-1", "cam1", 40.0);
 
     // Every restart is accounted for, and there is no other.
     for process in site.processes() {

@@ -44,6 +44,8 @@ fn killed_recorder_leaves_a_readable_segment() {
     place.configure(CONFIG);
     let mut capture = place.start("capture cam0");
     let mut recorder = place.start("record cam0");
+    // The witness gets no unit that the recorder missed.
+    recorder.expect("running");
     let witness = Witness::start(&place.stream("cam0.video"), &place.path("cam0.h264"));
     let folder = place.path("recordings/cam0");
     wait("second segment with some frames", || {

@@ -7,7 +7,7 @@ mod common;
 use common::{Place, is, pid, process, runs, signal, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{fs, os::unix::net::UnixDatagram, time::Duration};
+use std::{fs, os::unix::net::UnixDatagram, sync::mpsc, thread, time::Duration};
 
 /// Two cameras that only the page reads.
 const CAMERAS: &str = "[cameras]
@@ -155,17 +155,19 @@ fn service_manager_is_notified() {
     let place = Place::new();
     place.configure(CAMERAS);
     let socket = UnixDatagram::bind(place.path("notify")).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let (received, messages) = mpsc::channel();
+    // A service manager takes each message at once; the sender waits for it.
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(size) = socket.recv(&mut buffer) {
+            let _ = received.send(String::from_utf8_lossy(&buffer[..size]).into_owned());
+        }
+    });
     let mut command = place.command("run");
     let mut site = common::Process::start(command.env("NOTIFY_SOCKET", place.path("notify")));
     let expect = |part: &str| {
-        let mut buffer = [0; 4096];
-        loop {
-            let size = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{part}: {error}"));
-            if String::from_utf8_lossy(&buffer[..size]).contains(part) {
-                return;
-            }
-        }
+        let next = || messages.recv_timeout(Duration::from_secs(60)).expect(part);
+        while !next().contains(part) {}
     };
     expect("READY=1");
     expect("WATCHDOG=1");

@@ -81,7 +81,9 @@ fn exporter_death_at_any_moment_tears_no_frame() {
     for number in 0..times(15) {
         let Stream { mut exporter, run } = Stream::start("--size 300000 --readers 2");
         let readers = ["lossless", "latest"].map(|policy| {
-            run.peer(&format!("read --stream s --verify yes --quiet yes --hold 2 --policy {policy}"))
+            run.peer(&format!(
+                "read --stream s --timeout-ms 5000 --verify yes --quiet yes --hold 2 --policy {policy}"
+            ))
         });
         thread::sleep(Duration::from_millis(10) + moment(number, Duration::from_millis(60)));
         exporter.kill();
@@ -130,7 +132,7 @@ fn paused_pipeline_reports_exporter_death() {
 fn reader_connecting_to_dying_exporter_fails() {
     let mut stream = Stream::start("--fps 500 --readers 0");
     stream.exporter.suspend();
-    let reader = stream.run.peer("read --stream s --timeout-ms 300");
+    let reader = stream.run.peer("read --stream s --timeout-ms 5000");
     thread::sleep(Duration::from_millis(100));
     stream.exporter.kill();
     let error = reader.expect_failure();

@@ -90,7 +90,7 @@ fn exporter_without_free_files_reports_it() {
         std::mem::replace(&mut before, open_files(&stream.exporter)) == before
     });
     limit_files(&stream.exporter, before);
-    let error = stream.run.peer("read --stream s").expect_failure();
+    let error = stream.run.peer("read --stream s --timeout-ms 5000").expect_failure();
     assert!(error.contains("Too many open files") && error.contains("ulimit -n"), "{error}");
     limit_files(&stream.exporter, before + 100);
     stream.read("--frames 10").expect_success();
@@ -116,7 +116,10 @@ fn reader_out_of_files_reports_it_and_affects_no_other() {
     // Too few for the descriptors of the `Welcome`.
     for files in [6, 7, 8] {
         let command = format!("prlimit --nofile={files}:");
-        let error = stream.run.peer_by(&command, "read --stream s --policy lossless").expect_failure();
+        let error = stream
+            .run
+            .peer_by(&command, "read --stream s --timeout-ms 5000 --policy lossless")
+            .expect_failure();
         assert!(error.contains("ulimit -n") || error.contains("Too many open files"), "{files}: {error}");
     }
     let (outcome, _run) = stream.end();

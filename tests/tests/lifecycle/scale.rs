@@ -105,8 +105,14 @@ fn forked_child_serves_streams_of_its_own() {
     exporter.wait_for("open");
     let pids = [0, 1].map(|stream| {
         let endpoint = Endpoint::at(run.socket(&format!("cam{stream}"))).unwrap();
-        let mut observer = Observer::connect(&endpoint, Duration::from_secs(60)).unwrap();
-        observer.snapshot().unwrap().exporter.pid
+        let mut pid = None;
+        // The first stream may be between its exporters.
+        wait_until("the stream", || {
+            let observer = Observer::connect(&endpoint, Duration::from_secs(60));
+            pid = observer.ok().and_then(|mut observer| Some(observer.snapshot().ok()?.exporter.pid));
+            pid.is_some()
+        });
+        pid.unwrap()
     });
     assert_eq!(pids[0], exporter.pid());
     assert_ne!(pids[1], exporter.pid());

@@ -121,8 +121,11 @@ fn folder_that_others_can_write_is_an_error() {
 fn plugin_of_other_version_is_a_warning() {
     let run = TestRun::new();
     let inspect = |script: &str| {
-        fs::write(run.path("gst-inspect-1.0"), format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(run.path("gst-inspect-1.0"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(run.path("script"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(run.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
+        // As in `admit_other_user`: a child that another test forks holds no copy open.
+        let copied = Command::new("cp").arg(run.path("script")).arg(run.path("gst-inspect-1.0")).status();
+        assert!(copied.expect("cp starts").success());
         check(&run, "").1
     };
     let version = "[ $1 = --version ] && echo 'GStreamer 1.26.2' && exit;";

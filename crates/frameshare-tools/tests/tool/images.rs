@@ -195,7 +195,7 @@ fn video_file_without_gstreamer_or_plugin_is_an_error() {
 #[test]
 fn video_file_is_published_through_gstreamer() {
     let run = TestRun::new();
-    let pipeline = "-q videotestsrc num-buffers=30 pattern=red ! video/x-raw,format=I420,width=64,height=48 ! \
+    let pipeline = "-q videotestsrc num-buffers=150 pattern=red ! video/x-raw,format=I420,width=64,height=48 ! \
         x264enc ! mp4mux ! filesink location=video.mp4";
     run.gst(pipeline).expect_success();
     let publisher = run.command(&format!("{TOOL} publish s video.mp4"));

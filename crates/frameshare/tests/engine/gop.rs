@@ -325,17 +325,31 @@ fn end_while_reader_waits_for_key_loses_nothing() {
 #[test]
 fn requests_for_key_units_are_limited() {
     let stream = Stream::new();
-    let (exporter, wanted) = counting(&stream, exporter::Config::default());
+    let counts = Arc::<[AtomicUsize; 2]>::default();
+    let [wanted, copied] = &*counts;
+    let observed = counts.clone();
+    let observer = move |notice| {
+        let is = [notice == Notice::KeyUnitWanted, matches!(notice, Notice::LayoutCopied { .. })];
+        for (count, is) in observed.iter().zip(is) {
+            count.fetch_add(is.into(), Ordering::SeqCst);
+        }
+    };
+    let exporter = Exporter::bind(&stream.endpoint, exporter::Config::default(), observer).unwrap();
+    // Messages are handled in order, and so are notices: a later one shows that the request was.
+    let request = |reader: &Reader| {
+        let before = copied.load(Ordering::SeqCst);
+        reader.request_key_unit();
+        reader.report_layout_copies();
+        until(|| copied.load(Ordering::SeqCst) > before);
+    };
     let mut reader = reader(&stream, Policy::Latest);
     publish(&stream, &exporter, Unit::Whole);
-    reader.request_key_unit();
-    thread::sleep(Duration::from_millis(100));
+    request(&reader);
     assert_eq!(wanted.load(Ordering::SeqCst), 0, "the stream is not encoded");
     publish(&stream, &exporter, Unit::Key);
     // The kept GOP serves this one, until it has read it.
     let joined = self::reader(&stream, Policy::Latest);
-    joined.request_key_unit();
-    thread::sleep(Duration::from_millis(100));
+    request(&joined);
     assert_eq!(wanted.load(Ordering::SeqCst), 0, "the reader has a kept GOP");
     let asked = Instant::now();
     for _ in 0..100 {

@@ -187,7 +187,8 @@ fn observer_takes_no_part_in_stream() {
         drop(observers);
     });
     drop(exporter);
-    let notices: Vec<_> = notices.try_iter().collect();
+    // The end waits for notices, but not for long. The sender goes with the last one.
+    let notices: Vec<_> = notices.iter().collect();
     assert!(matches!(notices[..], [Notice::ReaderAdded(_), ..]), "{notices:?}");
     assert!(!notices.iter().any(|notice| matches!(notice, Notice::ReaderRefused { .. })), "{notices:?}");
 }

@@ -3,14 +3,20 @@
 //! Sleep on the futex that the readers of one user share, or on sockets where the kernel has no
 //! futex_waitv.
 
-use crate::stream::{Stream, frame_in, holds};
+use crate::stream::{Stream, frame_in, holds, until};
 use frameshare::{
     Event, MAX_CREDIT, Policy,
     exporter::Purpose,
     machine::has_futex_waitv,
     reader::{self, Item, Reader, Stats},
 };
-use std::{io::Write, ops::RangeBounds, thread, time::Duration};
+use std::{
+    io::Write,
+    ops::RangeBounds,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
 
 const READERS: usize = 8;
 const FRAMES: u64 = 200;
@@ -94,12 +100,16 @@ fn futex_sleeper_gets_messages_without_frames() {
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
     let event = |kind: u32| Event { kind, sticky: false, payload: kind.to_le_bytes().into() };
+    let received = AtomicU32::new(0);
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let mut kinds = Vec::new();
             loop {
                 match stream.next(&mut reader) {
-                    Ok(Item::Event(event)) => kinds.push(event.kind),
+                    Ok(Item::Event(event)) => {
+                        kinds.push(event.kind);
+                        received.store(event.kind, Ordering::SeqCst);
+                    }
                     Ok(Item::EndOfStream) => kinds.push(0),
                     Ok(_) => {}
                     Err(_) => return (kinds, reader.stats()),
@@ -107,6 +117,7 @@ fn futex_sleeper_gets_messages_without_frames() {
             }
         });
         for kind in 1..=50 {
+            until(|| received.load(Ordering::SeqCst) == kind - 1);
             thread::sleep(Duration::from_millis(2));
             exporter.send_event(event(kind)).unwrap();
         }

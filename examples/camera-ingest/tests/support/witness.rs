@@ -54,9 +54,13 @@ impl Witness {
 
 fn read(mut frames: Frames, mut file: File, count: &AtomicU64, stop: &AtomicBool) -> Result<(), String> {
     let mut last = None;
-    while !stop.load(Relaxed) {
-        let unit = match frames.next_within(Duration::from_millis(100)) {
+    loop {
+        let is_over = stop.load(Relaxed);
+        // At the end it reads all that has arrived: a recorder may have read it.
+        let next = if is_over { frames.try_next() } else { frames.next_within(Duration::from_millis(100)) };
+        let unit = match next {
             Ok(Some(unit)) => unit,
+            Ok(None) if is_over => break,
             Ok(None) => continue,
             Err(ReadError::Interrupted) => break,
             Err(error) => return Err(error.to_string()),

@@ -95,7 +95,7 @@ fn blocking_reader_is_reported_on_the_bus() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(
         &info.to_caps().unwrap().to_string(),
-        &[("reader-timeout", "2000000000"), ("max-queued-bytes", "0")],
+        &[("reader-timeout", "6000000000"), ("max-queued-bytes", "0")],
     );
     let bus = gst::Bus::new();
     sink.element().set_bus(Some(&bus));

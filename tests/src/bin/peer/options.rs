@@ -16,7 +16,7 @@ peer read   --stream NAME | --socket PATH   stream to read
             --sleep-ms N                    before each frame's release
             --hold N                        keep the newest N frames, and compare them again at the end
             --hoard N                       hold N frames, then sleep until killed
-            --timeout-ms N                  for the connection (5000)
+            --timeout-ms N                  for the connection (60000)
             --reconnect yes                 continue with a new exporter
             --exporter-uid N                accept this user's exporter only
             --sum yes                       a checksum of each frame's bytes

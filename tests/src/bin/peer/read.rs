@@ -50,7 +50,7 @@ fn wake(options: &Options) -> Result<Wake> {
 
 pub fn read(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
-    let timeout = Duration::from_millis(options.or("timeout-ms", 5000)?);
+    let timeout = Duration::from_millis(options.or("timeout-ms", 60_000)?);
     let config = reader::Config::default()
         .name("peer")
         .policy(options.or("policy", Policy::Latest)?)

@@ -102,12 +102,14 @@ fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns a source of H.264, with a key frame each 10 frames, 30 frames a second.
+/// Returns a source of H.264, with a key frame each 10 frames, 30 frames a second. A recorder gets
+/// all of them, however late it is.
 fn video(frames: usize, width: u32, stream: &str) -> String {
     format!(
         "videotestsrc is-live=true num-buffers={frames} ! video/x-raw,width={width},height=90,framerate=30/1 \
          ! x264enc tune=zerolatency speed-preset=ultrafast key-int-max=10 ! h264parse \
-         ! framesharesink socket-path={stream} encoded=true"
+         ! framesharesink socket-path={stream} encoded=true wait-for-connection=true \
+         max-queued-time=60000000000"
     )
 }
 

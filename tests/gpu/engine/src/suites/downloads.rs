@@ -277,7 +277,7 @@ fn notified_whatever(seed: u64) -> Result<String> {
         frames += reader.was_read()?.frames;
         reader.execute(Command::Disconnect)?;
     }
-    let notified = setup.exporter.number(Command::RetireAdopted { ms: 3000 })?;
+    let notified = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
     ensure!(
         notified == 1,
         "the owner was not notified, {frames} readers got the frame, published: {adopted:?}"

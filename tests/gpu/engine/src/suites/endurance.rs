@@ -111,6 +111,7 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
     let mut longest = Duration::ZERO;
     setup.join(&readers, |number| Connect {
         reconnect: true,
+        connection_timeout_ms: Some(PATIENCE_MS),
         gpu_wait: Some(true),
         ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;

@@ -11,7 +11,7 @@ use frameshare_gpu_harness::{
     mps::{self, Mps},
 };
 
-use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
+use super::{Case, FENCES, KINDS, PATIENCE, PATIENCE_MS, SIZE, Setup, case, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
 
@@ -127,6 +127,7 @@ fn restarts(seed: u64) -> Result<String> {
         let readers = Peer::some(2)?;
         setup.join(&readers, |number| Connect {
             reconnect: true,
+            connection_timeout_ms: Some(PATIENCE_MS),
             gpu_wait: Some(true),
             ..setup.lossless(number, Some(FENCES[number]))
         })?;
