@@ -169,7 +169,7 @@ fn readers_get_every_frame_of_another_process() {
     let programs = Programs::new();
     programs.build(&[EXPORTER, READER]);
     // For two seconds, in which both readers come.
-    let exporter = programs.start(EXPORTER, &["cam0", "200", "10"]);
+    let exporter = programs.start(EXPORTER, &["cam0", "200", "100"]);
     let readers = [(); 2].map(|()| programs.start(READER, &["cam0", "lossless", "sums"]));
     let [one, two] = readers.map(|reader| must_succeed(&reader.wait_with_output().expect("it ends")));
     let exporter = must_succeed(&exporter.wait_with_output().expect("it ends"));

@@ -555,7 +555,7 @@ def test_timeout_of_a_publication_is_that_of_both_waits():
 
 
 def test_publication_without_time_waits_for_no_other_thread():
-    with created("GRAY8", reader_timeout=30.0) as exporter, opened(max_held=1) as stream:
+    with created("GRAY8", reader_timeout=2 * PATIENCE) as exporter, opened(max_held=1) as stream:
         fill(exporter)
         thread = threading.Thread(target=exporter.publish, args=(image(480, 640),))
         thread.start()
@@ -565,6 +565,7 @@ def test_publication_without_time_waits_for_no_other_thread():
         stream.next(PATIENCE).release()
         thread.join(PATIENCE)
         assert not thread.is_alive()
+        assert stream.next(PATIENCE)
 
 
 def in_threads(count, use):

@@ -167,7 +167,9 @@ fn killed_decoder_costs_units_nothing() {
     place.configure(&format!("[cameras]\ncam0 = '{}'\n", server.url("cam/main")));
     let _capture = place.start("capture cam0");
     let decode = place.start("decode cam0");
-    read(&mut reader(&place.stream("cam0")), 2);
+    // It decodes until it is killed.
+    let mut frames = reader(&place.stream("cam0"));
+    read(&mut frames, 2);
     let mut units = AllUnits::open(&place.stream("cam0.video"));
     units.expect(5);
     drop(decode); // with SIGKILL

@@ -38,7 +38,7 @@ fn killed_exporter_is_an_error_and_not_eos() {
     let run = TestRun::new();
     let mut exporter = run.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
     let mut peer = run.peer("read --stream s");
-    let reader = run.gst("framesharesrc stream=s connection-timeout=-1 ! filesink location=seen");
+    let reader = run.gst("framesharesrc stream=s connection-timeout=60000000000 ! filesink location=seen");
     for _ in 0..20 {
         peer.wait_for("frame");
     }
@@ -61,7 +61,7 @@ fn recorder_of_killed_exporter_completes_its_file() {
          framesharesink stream=s",
     );
     let recorder = run.gst(
-        "framesharesrc stream=s connection-timeout=-1 policy=lossless on-disconnect=eos ! tee name=frames \
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless on-disconnect=eos ! tee name=frames \
          frames. ! queue ! x264enc pass=quant quantizer=0 ! h264parse ! mp4mux ! filesink location=video.mp4 \
          frames. ! queue ! filesink location=delivered",
     );
@@ -82,8 +82,9 @@ fn reconnecting_readers_continue_with_next_exporter() {
     let pipeline = format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s");
     let mut first = run.gst(&pipeline);
     let mut peer = run.peer("read --stream s --reconnect yes --frames 100");
-    let reader =
-        run.gst("framesharesrc stream=s connection-timeout=-1 on-disconnect=wait num-buffers=150 ! fakesink");
+    let reader = run.gst(
+        "framesharesrc stream=s connection-timeout=60000000000 on-disconnect=wait num-buffers=150 ! fakesink",
+    );
     for _ in 0..20 {
         peer.wait_for("frame");
     }

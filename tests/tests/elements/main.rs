@@ -50,8 +50,9 @@ fn lossless_reader_receives_every_frame_unchanged() {
         "videotestsrc num-buffers=200 {PICTURE} ! {NV12} ! \
          framesharesink stream=s wait-for-connection=true sync=false"
     ));
-    let reader =
-        run.gst("framesharesrc stream=s connection-timeout=-1 policy=lossless ! filesink location=read.raw");
+    let reader = run.gst(
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless ! filesink location=read.raw",
+    );
     reader.expect_success();
     exporter.expect_success();
     assert!(checksums(&run.read("read.raw"), NV12_SIZE) == expected);
@@ -66,8 +67,9 @@ fn concurrent_readers_of_all_kinds_receive_same_frames() {
         run.peer("read --stream s --policy latest --sum yes"),
         run.peer("read --stream s --policy latest --sum yes --sleep-ms 60 --max-held 2"),
     ];
-    let file =
-        run.gst("framesharesrc stream=s connection-timeout=-1 policy=lossless ! filesink location=read.raw");
+    let file = run.gst(
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless ! filesink location=read.raw",
+    );
     let exporter = run.gst(&format!(
         "videotestsrc num-buffers=200 is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s"
     ));
@@ -98,7 +100,7 @@ fn encoder_holding_fifty_frames_does_not_stop_stream() {
     ));
     // x264enc accepts NV12 directly, so it keeps the shared frames themselves.
     let reader = run.gst(
-        "framesharesrc stream=s connection-timeout=-1 policy=lossless max-held=4 ! x264enc ! \
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless max-held=4 ! x264enc ! \
          video/x-h264,stream-format=byte-stream,alignment=au ! multifilesink location=frame%03d",
     );
     reader.expect_success();
@@ -153,8 +155,9 @@ fn new_caps_pass_through_source() {
     let parts = [part(320), part(640)].join(" ");
     let exporter = run
         .gst(&format!("concat name=c ! framesharesink stream=s wait-for-connection=true sync=false {parts}"));
-    let reader =
-        run.gst("framesharesrc stream=s connection-timeout=-1 policy=lossless ! filesink location=read.raw");
+    let reader = run.gst(
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless ! filesink location=read.raw",
+    );
     reader.expect_success();
     exporter.expect_success();
     assert_eq!(run.read("read.raw").len(), 30 * (320 + 640) * 240 * 3 / 2);
@@ -175,8 +178,10 @@ fn decoded_clip_is_received_unchanged() {
     let to_file = "videoconvert ! video/x-raw,format=RGB ! filesink location";
     run.gst(&format!("{clip} ! {to_file}=expected.raw")).expect_success();
     let exporter = run.gst(&format!("{clip} ! framesharesink stream=s wait-for-connection=true sync=false"));
-    run.gst(&format!("framesharesrc stream=s connection-timeout=-1 policy=lossless ! {to_file}=read.raw"))
-        .expect_success();
+    run.gst(&format!(
+        "framesharesrc stream=s connection-timeout=60000000000 policy=lossless ! {to_file}=read.raw"
+    ))
+    .expect_success();
     exporter.expect_success();
     let expected = run.read("expected.raw");
     assert!(!expected.is_empty() && run.read("read.raw") == expected);

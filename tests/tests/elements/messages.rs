@@ -13,17 +13,19 @@ use std::time::Duration;
 #[test]
 fn gst_launch_prints_address_and_refused_reader() {
     let run = TestRun::new();
-    let exporter = run
+    let mut exporter = run
         .gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s lossless-readers=none"));
     run.peer("read --stream s --frames 1").expect_success();
     let refused = run.gst("framesharesrc stream=s policy=lossless ! fakesink");
     let process = refused.pid();
     refused.expect_failure();
+    let expected = format!("Refused process {process} of user");
+    while !exporter.next_line().contains(&expected) {}
     exporter.interrupt();
     let outcome = exporter.finish();
+    assert_eq!(outcome.signal, None);
     let printed = format!("{}\n{}", outcome.lines.join("\n"), outcome.stderr);
     assert!(printed.contains("to read: framesharesrc stream=s"), "{printed}");
-    assert!(printed.contains(&format!("Refused process {process} of user")), "{printed}");
 }
 
 /// The name says which program and which of its pipelines holds frames.
@@ -40,6 +42,9 @@ fn evicted_reader_is_printed_with_program_and_pipeline() {
     let process = reader.pid();
     let expected = format!("reader gst-launch-1.0 pipeline0/door (process {process} of user");
     while !exporter.next_line().contains(&expected) {}
+    // It goes on, and stops beside the stopped reader.
+    exporter.interrupt();
+    assert_eq!(exporter.finish().signal, None);
 }
 
 /// A sink that synchronizes complains if the source cannot hold as many frames as its latency
@@ -48,7 +53,7 @@ fn evicted_reader_is_printed_with_program_and_pipeline() {
 fn latency_suits_synchronized_sink_at_any_rate() {
     let run = TestRun::new();
     let complains = |rate: u32, properties: &str| {
-        let source = format!("framesharesrc stream=s{rate} connection-timeout=-1 {properties}");
+        let source = format!("framesharesrc stream=s{rate} connection-timeout=60000000000 {properties}");
         let read = format!("{source} num-buffers=30 ! fakesink sync=true");
         // The first one joins as soon as it can, before the rate is known perhaps.
         let early = run.gst(&read);
@@ -93,7 +98,9 @@ fn hundred_viewers_read_a_stream_with_default_settings() {
     }
     let snapshot = observer.latest();
     assert_eq!(snapshot.readers.len(), VIEWERS);
-    assert!(snapshot.readers.iter().all(|reader| reader.credit >= 3), "{snapshot:?}");
+    // Those of the last group may get less, while it starts.
+    let with = |credit: u32| snapshot.readers.iter().filter(|reader| reader.credit >= credit).count();
+    assert!(with(3) >= VIEWERS - 10 && with(2) == VIEWERS, "{snapshot:?}");
     for viewer in &mut viewers {
         assert!(!viewer.has_exited());
     }

@@ -21,7 +21,7 @@ const POINTER: &str = "videotestsrc is-live=true pattern=white ! \
 /// A reader that counts the frames that are not wholly white.
 fn viewer(socket: &str, properties: &str) -> (Pipeline, Arc<AtomicUsize>) {
     let viewer = Pipeline::new(&format!(
-        "framesharesrc connection-timeout=-1 {properties} socket-path={socket} ! fakesink name=end sync=false qos=false"
+        "framesharesrc connection-timeout=60000000000 {properties} socket-path={socket} ! fakesink name=end sync=false qos=false"
     ));
     let marked = Arc::<AtomicUsize>::default();
     let (counted, pad) = (marked.clone(), viewer.element("end").static_pad("sink").unwrap());
@@ -81,7 +81,7 @@ fn skipping(run: &TestRun, socket: &str, properties: &str) -> Process {
 /// Reads with a sink that takes five times the time of a frame for each.
 fn slow(run: &TestRun, socket: &str) -> Process {
     run.gst(&format!(
-        "framesharesrc connection-timeout=-1 upstream-events=qos socket-path={socket} ! identity sleep-time=100000 ! \
+        "framesharesrc connection-timeout=60000000000 upstream-events=qos socket-path={socket} ! identity sleep-time=100000 ! \
          fakesink sync=true qos=true"
     ))
 }

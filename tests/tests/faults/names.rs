@@ -73,16 +73,21 @@ fn removed_socket_is_bound_again() {
 fn replaced_socket_is_reported_and_left_to_its_owner() {
     let mut stream = Stream::start("--fps 200 --readers 0");
     // Until the other one is faster: the exporter looks after its socket every two seconds.
-    let other = loop {
+    let other = (1..=10).find_map(|attempt| {
         for file in ["frameshare/s.sock", "frameshare/s.sock.lock"] {
             let _ = fs::remove_file(stream.run.path(file));
         }
         let mut other =
             stream.run.peer("export --stream s --frames 100000000 --fps 100 --readers 0 --until other");
-        if other.find_event("open").is_some() {
-            break other;
-        }
-    };
+        let is_open = if attempt < 10 {
+            other.find_event("open").is_some()
+        } else {
+            // Tells why.
+            !other.wait_for("open").is_null()
+        };
+        is_open.then_some(other)
+    });
+    let other = other.expect("the last attempt panics");
     let lost = stream.exporter.wait_for("socket-lost");
     assert!(lost["why"].as_str().unwrap().contains(&other.pid().to_string()), "{lost}");
     let (_, run) = stream.end();

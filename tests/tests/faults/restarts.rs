@@ -87,8 +87,9 @@ fn readers_survive_fifty_restarts() {
             exporter = start_exporter(&run, number + 1, if number + 2 < runs { "stop" } else { "eos" });
         }
     }
-    // Other load may delay a reader by a second; one that waits so long is late in all runs.
-    assert!(late.len() <= runs / 2, "runs that readers came late to, and by how many frames: {late:?}");
+    // Other load may delay a reader by a second. One that waits so long after each kill, or after
+    // each stop, is late in half of the runs.
+    assert!(late.len() <= runs / 4, "runs that readers came late to, and by how many frames: {late:?}");
     fs::write(run.path(&format!("end-{}", runs - 1)), "").unwrap();
     for (number, peer) in peers.into_iter().enumerate() {
         let outcome = peer.expect_success();

@@ -61,9 +61,9 @@ fn readers_of_another_user_lose_no_wake_up() {
         return;
     }
     for attack in ["wake-storm", "wake-divert", "wake-crowd"] {
-        // A reader that gets no CPU takes a wake-up for a lost one; a lost one is found each time.
+        // A reader that gets no CPU takes a wake-up for a lost one, which is rare.
         let mut missed = Vec::new();
-        while missed.len() < 3 && !missed.contains(&0) {
+        while missed.len() < 2 && !missed.contains(&0) {
             missed.push(missed_under(attack, OTHER_USER));
         }
         assert!(missed.contains(&0), "{attack}: {missed:?}");

@@ -14,7 +14,7 @@ use frameshare::{
     reader::{self, ReadError, ReaderCopy},
 };
 use std::{
-    sync::mpsc::channel,
+    sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -188,7 +188,12 @@ fn observer_takes_no_part_in_stream() {
     });
     drop(exporter);
     // The end waits for notices, but not for long. The sender goes with the last one.
-    let notices: Vec<_> = notices.iter().collect();
+    let next = || match notices.recv_timeout(Duration::from_secs(60)) {
+        Ok(notice) => Some(notice),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("the handler lives on"),
+    };
+    let notices: Vec<_> = std::iter::from_fn(next).collect();
     assert!(matches!(notices[..], [Notice::ReaderAdded(_), ..]), "{notices:?}");
     assert!(!notices.iter().any(|notice| matches!(notice, Notice::ReaderRefused { .. })), "{notices:?}");
 }

@@ -59,9 +59,8 @@ const SOON_MS: u64 = SOON.as_millis() as u64;
 /// Time within which a reader or an exporter stops, whatever its peers do. A longer one is printed.
 const PROMISED: Duration = Duration::from_secs(1).saturating_add(FENCE_TIMEOUT);
 
-/// Maximum of that, which a busy machine does not reach, and a wait for a peer does: no other
-/// timeout is shorter than five seconds.
-const STOPS_WITHIN: Duration = Duration::from_secs(4);
+/// Maximum of that on a busy machine: less than the two seconds of the shortest wait for a peer.
+const STOPS_WITHIN: Duration = Duration::from_millis(1900);
 
 /// Delay of a stream before it reaches its wait: longer than any timeout for an exporter.
 const LATE: Duration = Duration::from_secs(5);

@@ -176,10 +176,12 @@ fn read_apart(side: Side, memory: &str, fence: &str) -> Result<(Received, Vec<u6
     let place = Place::new()?;
     let exporter = Peer::new()?;
     let sink = place.sink(&format!("memory={memory} fence={fence} max-slots=8"));
-    exporter.play(&format!("{} ! cudaupload ! {CUDA} ! {sink}", pictures(50 * APART)))?;
+    exporter.play(&format!("{} ! cudaupload ! {CUDA} ! {sink}", pictures(500 * APART)))?;
     let reader = Peer::new()?;
     let pipeline = format!("{} max-held=6 ! {CUDA} ! appsink name=out", place.source(""));
-    reader.begin(&Command::ReadApart(ReadApart { pipeline, frames: APART, slow_us: 5000, side }))?;
+    // Slower than the exporter even on a busy machine, where its frames are to be overwritten.
+    let slow_us = if side == Side::OtherHidden { 50_000 } else { 5000 };
+    reader.begin(&Command::ReadApart(ReadApart { pipeline, frames: APART, slow_us, side }))?;
     await_readers(&exporter, 1)?;
     exporter.execute(Command::Go)?;
     let received = reader.received()?;
