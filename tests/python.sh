@@ -182,7 +182,7 @@ run_tests() { # NAME COMMAND...
     /^(FAILED|ERROR) / { sub(/.*tests\//, ""); print "FAIL " name "/" $0; next }
     /^SKIPPED / { sub(/^SKIPPED \[[0-9]*\] [^ ]*tests\//, ""); sub(/\.py:[0-9]*/, ".py"); print "SKIP " name "/" $0; next }
     { next }' "$work/$name.log"
-  [ $status = 0 ] || { tail -n 150 "$work/$name.log" && return $status; }
+  [ $status = 0 ] || { grep -v "^PASSED " "$work/$name.log" | tail -n 150 && return $status; }
 }
 
 # Installs the wheel into an environment of that interpreter, and runs the tests there.
