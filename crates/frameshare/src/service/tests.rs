@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
-use crate::sys::{Interest, Interrupt};
+use crate::sys::{Interest, Interrupt, testing::wait_until};
 use std::{
     fs,
     sync::mpsc::{Receiver, Sender, channel},
-    thread,
 };
 
 /// Longer than any step takes, even on a loaded machine.
@@ -89,14 +88,6 @@ fn threads(name: &str) -> usize {
     tasks
         .filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name))
         .count()
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

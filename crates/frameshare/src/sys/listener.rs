@@ -359,14 +359,13 @@ impl Spare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::testing::wait_until;
     use std::{
         fs,
         os::unix::{
             fs::{MetadataExt, PermissionsExt},
             net::{UnixDatagram, UnixListener, UnixStream},
         },
-        thread,
-        time::{Duration, Instant},
     };
 
     fn path() -> (tempfile::TempDir, PathBuf) {
@@ -384,12 +383,11 @@ mod tests {
         drop(UnixStream::connect(&path).unwrap());
         drop(listener);
         // The child of a test that forked in between holds a copy until it ends.
-        let end = Instant::now() + Duration::from_secs(60);
-        while let Err(error) = Listener::bind(&path, 0o600) {
-            let is_in_use = matches!(error, BindFailure::InUse(_));
-            assert!(is_in_use && Instant::now() < end, "a stale socket is replaced: {error}");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a stale socket is replaced", || match Listener::bind(&path, 0o600) {
+            Ok(_) => true,
+            Err(BindFailure::InUse(_)) => false,
+            Err(error) => panic!("{error}"),
+        });
 
         let datagrams = UnixDatagram::bind(&path).unwrap();
         assert!(matches!(Listener::bind(&path, 0o600), Err(BindFailure::InUse(_))));

@@ -26,6 +26,8 @@ mod quiet;
 mod record_lock;
 mod scheduler;
 mod socket;
+#[cfg(test)]
+pub mod testing;
 mod timer;
 mod udmabuf;
 mod untrusted_fd;

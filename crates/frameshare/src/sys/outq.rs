@@ -31,11 +31,8 @@ pub fn unreceived(socket: impl AsFd) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::testing::wait_until;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-    use std::{
-        thread,
-        time::{Duration, Instant},
-    };
 
     #[test]
     fn unreceived_of_seqpacket_counts_until_each_packet_is_received() {
@@ -57,10 +54,6 @@ mod tests {
         send(&ours, b"three", SendFlags::empty()).unwrap();
         drop(theirs);
         // The child of a test that forked in between holds a copy until it ends.
-        let end = Instant::now() + Duration::from_secs(60);
-        while unreceived(&ours).unwrap() > 0 {
-            assert!(Instant::now() < end, "a peer that closed has nothing unread");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a peer that closed has nothing unread", || unreceived(&ours).unwrap() == 0);
     }
 }

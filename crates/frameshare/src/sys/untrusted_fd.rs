@@ -245,7 +245,7 @@ impl Closers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Wake, memfd, per_process::tests::in_child};
+    use crate::sys::{Wake, memfd, per_process::tests::in_child, testing::wait_until};
     use rustix::{
         event::{PollFd, PollFlags, Timespec, poll},
         net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger},
@@ -256,7 +256,6 @@ mod tests {
         mem::MaybeUninit,
         net::{TcpListener, TcpStream},
         sync::mpsc::channel,
-        time::Instant,
     };
 
     /// A socket whose close takes an hour, and the peer that causes it.
@@ -278,14 +277,6 @@ mod tests {
             done.send(())
         });
         is_done.recv_timeout(Duration::from_secs(30)).is_ok()
-    }
-
-    fn wait_until(what: &str, condition: impl Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !condition() {
-            assert!(Instant::now() < end, "{what}");
-            thread::sleep(Duration::from_millis(1));
-        }
     }
 
     fn parked_of(uid: u32) -> usize {
