@@ -6,9 +6,11 @@
 //! A [`Task`] is the background work of one stream. It waits for descriptors, times and wake-ups,
 //! and handles them in turns. One thread, which holds the baton, waits for the descriptors of all
 //! tasks and runs their turns one after another. Before an operation that may block, such as a lock
-//! that another thread holds, a call to a GPU or a file system, or foreign code, it passes the
-//! baton to another thread ([`before_blocking`]), which serves all other tasks meanwhile. A task
-//! that blocks thus delays itself only, and takes one more thread only while it does.
+//! that another thread holds, a call to a GPU or a file system, or foreign code, it lends the baton
+//! ([`before_blocking`]): if the turn takes longer than a millisecond, another thread takes the
+//! baton, and serves all other tasks meanwhile. A turn that blocks thus delays the others for that
+//! time, and no longer. The other thread starts with the first loan beside other tasks, and sleeps
+//! unless a loan takes too long.
 //!
 //! The threads start with the first task and end with the last one. A forked child has none of
 //! them: it gets its own with its first task, and tasks of its parent do nothing there.

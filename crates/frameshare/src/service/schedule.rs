@@ -78,6 +78,16 @@ impl Schedule {
         self.tasks.is_empty()
     }
 
+    pub fn has_several(&self) -> bool {
+        self.tasks.len() > 1
+    }
+
+    /// Returns whether there is a task other than this one.
+    pub fn has_other_than(&self, id: Option<u32>) -> bool {
+        let own = id.is_some_and(|id| self.tasks.contains_key(&id));
+        self.tasks.len() > usize::from(own)
+    }
+
     /// Makes a turn of a task due: the present one does not count.
     pub fn wake(&mut self, id: u32) {
         if let Some(entry) = self.tasks.get_mut(&id) {

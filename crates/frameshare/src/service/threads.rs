@@ -3,7 +3,8 @@
 //! The threads that run the turns of tasks, and their baton.
 
 use super::{Next, Run, schedule::Schedule, schedule::Turn};
-use crate::sys::{Epoll, Interest, Interrupt, Timeout, process_id};
+use crate::sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_id, wait};
+use rustix::event::{PollFd, PollFlags};
 use std::{
     cell::{Cell, RefCell},
     io, mem,
@@ -13,8 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that a thread without the baton waits for it before it ends.
+/// Time after which the baton is taken from a thread that blocks. Most operations that may block
+/// take less, and a change of threads costs two wake-ups.
+const LOAN: Duration = Duration::from_millis(1);
+/// Time without loans after which a thread that waits for the baton ends.
 const IDLE: Duration = Duration::from_millis(500);
+/// The shortest setting of a timer.
+const AT_ONCE: Duration = Duration::from_nanos(1);
 /// Maximum time that the end of the last task waits for the threads.
 const ENDING: Duration = Duration::from_millis(100);
 /// Pause after a failed wait: the kernel lacks memory.
@@ -25,10 +31,32 @@ const WAKE: u64 = u64::MAX;
 thread_local! {
     /// The threads that the calling one belongs to.
     static OWN: RefCell<Option<Arc<Threads>>> = const { RefCell::new(None) };
-    /// Whether the calling thread holds the baton.
-    static HOLDS_BATON: Cell<bool> = const { Cell::new(false) };
+    /// What the calling thread has of the baton.
+    static HOLD: Cell<Hold> = const { Cell::new(Hold::None) };
     /// The task whose turn it runs.
     static RUNS: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// What a thread has of the baton.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    None,
+    Whole,
+    /// It has lent it: another thread may have taken it.
+    Lent,
+}
+
+/// Where the baton is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Baton {
+    Free,
+    Held,
+    /// Its holder may block in a turn of this task: from that time on, any other thread may take
+    /// it, for the other tasks.
+    Lent {
+        task: Option<u32>,
+        until: Instant,
+    },
 }
 
 /// The threads of one service in this process.
@@ -39,16 +67,17 @@ pub(super) struct Threads {
     /// Ends the wait of the thread that holds the baton.
     wake: Interrupt,
     state: Mutex<State>,
-    /// Signaled when the baton is free, or no task is left.
-    passed: Condvar,
+    /// Goes off when the baton may be taken, or no task is left.
+    timer: Timer,
     /// Signaled when a thread ends.
     ended: Condvar,
 }
 
 pub(super) struct State {
     pub schedule: Schedule,
-    /// No thread holds the baton, or is about to.
-    baton_is_free: bool,
+    baton: Baton,
+    /// Time of the last loan.
+    lent_at: Instant,
     /// The time until which the thread that holds the baton sleeps.
     sleeps_until: Option<Timeout>,
     /// Number of threads, and of those that wait for the baton.
@@ -57,18 +86,19 @@ pub(super) struct State {
     handles: Vec<JoinHandle<()>>,
 }
 
-/// Passes the baton of the service on, if the calling thread holds it: another thread serves all
-/// other tasks from now on. To be called before an operation that may block.
+/// Lends the baton of the service until the end of the turn, if the calling thread holds it: if
+/// that takes longer than a millisecond, another thread takes it and serves all other tasks. Call
+/// it before an operation that may block.
 pub(crate) fn before_blocking() {
-    if HOLDS_BATON.get() {
-        OWN.with_borrow(|threads| threads.as_ref().map(Threads::pass_baton));
+    if HOLD.get() == Hold::Whole {
+        OWN.with_borrow(|threads| threads.as_ref().map(Threads::lend_baton));
     }
 }
 
-/// Returns whether the calling thread holds the baton of its service: nothing else is served while
-/// it blocks. After [`before_blocking`] that means that the system grants no thread.
+/// Returns whether nothing else is served while the calling thread blocks: it holds the baton of
+/// its service. After [`before_blocking`] that means that the system grants no thread.
 pub(crate) fn holds_baton() -> bool {
-    HOLDS_BATON.get()
+    HOLD.get() == Hold::Whole
 }
 
 impl Threads {
@@ -77,15 +107,16 @@ impl Threads {
         epoll.add(&wake, WAKE, Interest::Input)?;
         let state = State {
             schedule: Schedule::default(),
-            baton_is_free: true,
+            baton: Baton::Free,
+            lent_at: Instant::now(),
             sleeps_until: None,
             count: 0,
             waiting: 0,
             handles: Vec::new(),
         };
         let process = process_id();
-        let (passed, ended) = (Condvar::new(), Condvar::new());
-        Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), passed, ended }))
+        let (timer, ended) = (Timer::new()?, Condvar::new());
+        Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), timer, ended }))
     }
 
     /// Returns whether they are threads of the process that forked this one.
@@ -97,11 +128,13 @@ impl Threads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a task, and a thread if none runs.
+    /// Starts a task, and a thread if none would serve it.
     pub fn start(self: &Arc<Self>, id: u32, run: Box<dyn Run>) -> io::Result<()> {
         let mut state = self.lock();
-        if state.baton_is_free && state.waiting == 0 {
-            self.spawn(&mut state)?;
+        match state.baton {
+            Baton::Free if state.waiting == 0 => self.spawn(&mut state)?,
+            Baton::Lent { .. } => self.ensure_waiting(&mut state),
+            Baton::Free | Baton::Held => {}
         }
         state.schedule.start(id, run);
         let ends_sleep = self.after_change(&mut state);
@@ -126,10 +159,6 @@ impl Threads {
     /// Returns whether the thread that holds the baton must stop sleeping, after a change of the
     /// schedule.
     fn after_change(&self, state: &mut State) -> bool {
-        if state.baton_is_free {
-            // A waiting thread takes it if there is a task, or ends.
-            self.passed.notify_one();
-        }
         let Some(until) = state.sleeps_until else { return false };
         let next = state.schedule.next_turn();
         let is_due = next != until && next.min(until) == next;
@@ -146,70 +175,128 @@ impl Threads {
         }
     }
 
-    /// Starts a thread, which holds the baton.
+    /// Starts a thread, which waits for the baton.
     fn spawn(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        #[cfg(test)]
+        if self.name == super::tests::ONE_THREAD && state.count > 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let threads = self.clone();
         let handle = thread::Builder::new().name(self.name.into()).spawn(move || threads.run())?;
         // Those of threads that have ended are dropped, which has no effect on others.
         state.handles.retain(|handle| !handle.is_finished());
         state.handles.push(handle);
         state.count += 1;
-        state.baton_is_free = false;
+        state.waiting += 1;
         Ok(())
     }
 
-    fn pass_baton(self: &Arc<Self>) {
+    /// Has a thread that waits for the baton notice a loan: one that sleeps, or a new one. Without
+    /// it the loan lasts until the end of the turn.
+    fn ensure_waiting(self: &Arc<Self>, state: &mut State) {
+        if state.waiting > 0 {
+            self.timer.set(AT_ONCE);
+        } else if let Err(error) = self.spawn(state) {
+            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
+        }
+    }
+
+    fn lend_baton(self: &Arc<Self>) {
         if self.is_of_parent() {
             return;
         }
         let mut state = self.lock();
-        if state.waiting > 0 {
-            state.baton_is_free = true;
-            self.passed.notify_one();
-        } else if let Err(error) = self.spawn(&mut state) {
-            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
-            return;
+        let task = RUNS.get();
+        // Another thread is needed for other tasks only: the start of the first one starts it.
+        let has_others = state.schedule.has_other_than(task);
+        if has_others && state.waiting == 0 {
+            self.ensure_waiting(&mut state);
+            if state.waiting == 0 {
+                return;
+            }
         }
-        HOLDS_BATON.set(false);
+        state.lent_at = Instant::now();
+        state.baton = Baton::Lent { task, until: state.lent_at + LOAN };
+        HOLD.set(Hold::Lent);
+        if has_others {
+            self.timer.set(LOAN);
+        }
     }
 
-    /// Main loop of a thread, which begins with the baton.
+    /// Ends the calling thread's turn. Returns the locked state if it has the baton: because it
+    /// kept it, or because it is lent, by this thread or by its taker. Else the thread waits from
+    /// now on.
+    fn regain_baton(&self) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        if HOLD.get() == Hold::Lent {
+            if !matches!(state.baton, Baton::Lent { .. }) {
+                HOLD.set(Hold::None);
+                state.waiting += 1;
+                return None;
+            }
+            state.baton = Baton::Held;
+            HOLD.set(Hold::Whole);
+            if state.waiting > 0 {
+                self.timer.set(Duration::ZERO);
+            }
+        }
+        Some(state)
+    }
+
+    /// Main loop of a thread, which waits for the baton first.
     fn run(self: Arc<Self>) {
         OWN.set(Some(self.clone()));
-        HOLDS_BATON.set(true);
-        loop {
+        while self.wait_for_baton() {
             self.serve();
-            if !self.wait_for_baton() {
-                break;
-            }
         }
         self.ended.notify_all();
     }
 
-    /// Waits for the baton. Returns false if the thread is not needed any more: it does not count
-    /// from then on.
+    /// Waits for the baton, and takes it. Returns false if the thread is not needed any more: it
+    /// does not count from then on.
     fn wait_for_baton(&self) -> bool {
-        let deadline = Instant::now() + IDLE;
+        let begun = Instant::now();
         let mut state = self.lock();
-        loop {
-            if state.schedule.is_empty() {
-                break;
+        let takes = loop {
+            let now = Instant::now();
+            let until = match state.baton {
+                _ if state.schedule.is_empty() => break false,
+                Baton::Free => break true,
+                Baton::Lent { task, until, .. } if state.schedule.has_other_than(task) => {
+                    if until <= now {
+                        break true;
+                    }
+                    until
+                }
+                Baton::Lent { .. } | Baton::Held => {
+                    // One is enough for the next loan, and none for the loans of an only task.
+                    let is_spare = state.waiting == 1 && state.schedule.has_several();
+                    let until = if is_spare { begun.max(state.lent_at) } else { begun } + IDLE;
+                    if until <= now {
+                        break false;
+                    }
+                    until
+                }
+            };
+            drop(state);
+            if wait(&mut [PollFd::new(&self.timer, PollFlags::IN)], Timeout::At(until)).is_err() {
+                thread::sleep(PAUSE);
             }
-            if state.baton_is_free {
-                state.baton_is_free = false;
-                HOLDS_BATON.set(true);
-                return true;
+            state = self.lock();
+            self.timer.clear();
+        };
+        state.waiting -= 1;
+        if takes {
+            state.baton = Baton::Held;
+            HOLD.set(Hold::Whole);
+        } else {
+            state.count -= 1;
+            if state.waiting > 0 {
+                // The last one ends too, or takes the baton for a task that has just started.
+                self.timer.set(AT_ONCE);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state.waiting += 1;
-            state = self.passed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            state.waiting -= 1;
         }
-        state.count -= 1;
-        false
+        takes
     }
 
     /// Runs the turns of all tasks for as long as this thread holds the baton and there are any.
@@ -222,15 +309,13 @@ impl Threads {
                 let Some(turn) = state.schedule.begin() else { break };
                 drop(state);
                 self.run_turn(turn);
-                if !HOLDS_BATON.get() {
-                    return;
-                }
-                state = self.lock();
+                let Some(regained) = self.regain_baton() else { return };
+                state = regained;
             }
             if state.schedule.is_empty() {
-                state.baton_is_free = true;
-                HOLDS_BATON.set(false);
-                self.passed.notify_all();
+                state.baton = Baton::Free;
+                state.waiting += 1;
+                HOLD.set(Hold::None);
                 return;
             }
             let until = state.schedule.next_turn();
@@ -275,9 +360,9 @@ impl Threads {
                 log::error!("a turn of the thread {} panicked: its stream is not served any more", self.name)
             }
         }
+        self.change(|schedule| schedule.remove(id));
         // A task may own foreign data, and memory that takes long to free.
         before_blocking();
-        self.change(|schedule| schedule.remove(id));
         let ended = AssertUnwindSafe(|| {
             run.end(&self.epoll);
             drop(run);

@@ -327,7 +327,7 @@ fn gpu_call_that_hangs_delays_no_other_stream() {
 }
 
 /// Control: the exporter is not known to have a GPU, so its turn keeps the baton. The turn that
-/// admitted the reader has passed it on, and can be the one that polls.
+/// admitted the reader has lent it, and can be the one that polls.
 #[test]
 fn gpu_call_of_unknown_gpu_holds_baton() {
     let holds = (0..20).any(|_| {
