@@ -287,7 +287,7 @@ fn task_without_a_thread_for_others_does_not_wait_for_them() {
         Next::End
     };
     handle.start(Script(Box::new(end))).unwrap();
-    assert!(ended.recv_timeout(PATIENCE).unwrap(), "nobody serves the other task");
+    assert!(ended.recv_timeout(PATIENCE).unwrap(), "no thread serves the other task");
 }
 
 /// Tasks start, end, block and wake each other at random: each wake-up is followed by a turn, and a

@@ -31,13 +31,13 @@ const WAKE: u64 = u64::MAX;
 thread_local! {
     /// The threads that the calling one belongs to.
     static OWN: RefCell<Option<Arc<Threads>>> = const { RefCell::new(None) };
-    /// What the calling thread has of the baton.
+    /// The hold of the calling thread on the baton.
     static HOLD: Cell<Hold> = const { Cell::new(Hold::None) };
     /// The task whose turn it runs.
     static RUNS: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// What a thread has of the baton.
+/// The hold of a thread on the baton.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     None,
