@@ -25,8 +25,9 @@ const AT_ONCE: Duration = Duration::from_nanos(1);
 const ENDING: Duration = Duration::from_millis(100);
 /// Pause after a failed wait: the kernel lacks memory.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The number of events of `wake`.
+/// The numbers of events of `wake` and `alarm`.
 const WAKE: u64 = u64::MAX;
+const ALARM: u64 = u64::MAX - 1;
 
 thread_local! {
     /// The threads that the calling one belongs to.
@@ -64,8 +65,10 @@ pub(super) struct Threads {
     name: &'static str,
     process: u32,
     epoll: Epoll,
-    /// Ends the wait of the thread that holds the baton.
+    /// Ends the wait of the thread that holds the baton: at once, or when a turn is due that was
+    /// named meanwhile.
     wake: Interrupt,
+    alarm: Timer,
     state: Mutex<State>,
     /// Goes off when the baton may be taken, or no task is left.
     timer: Timer,
@@ -78,7 +81,7 @@ pub(super) struct State {
     baton: Baton,
     /// Time of the last loan.
     lent_at: Instant,
-    /// The time until which the thread that holds the baton sleeps.
+    /// The time until which the thread that holds the baton sleeps, at most.
     sleeps_until: Option<Timeout>,
     /// Number of threads, and of those that wait for the baton.
     count: usize,
@@ -103,8 +106,9 @@ pub(crate) fn holds_baton() -> bool {
 
 impl Threads {
     pub fn new(name: &'static str) -> io::Result<Arc<Self>> {
-        let (epoll, wake) = (Epoll::new()?, Interrupt::new()?);
+        let (epoll, wake, alarm) = (Epoll::new()?, Interrupt::new()?, Timer::new()?);
         epoll.add(&wake, WAKE, Interest::Input)?;
+        epoll.add(&alarm, ALARM, Interest::InputUntilRead)?;
         let state = State {
             schedule: Schedule::default(),
             baton: Baton::Free,
@@ -116,7 +120,8 @@ impl Threads {
         };
         let process = process_id();
         let (timer, ended) = (Timer::new()?, Condvar::new());
-        Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), timer, ended }))
+        let state = Mutex::new(state);
+        Ok(Arc::new(Self { name, process, epoll, wake, alarm, state, timer, ended }))
     }
 
     /// Returns whether they are threads of the process that forked this one.
@@ -156,15 +161,20 @@ impl Threads {
         self.end_sleep(ends_sleep);
     }
 
-    /// Returns whether the thread that holds the baton must stop sleeping, after a change of the
-    /// schedule.
+    /// Returns whether the thread that holds the baton must stop sleeping at once, after a change
+    /// of the schedule.
     fn after_change(&self, state: &mut State) -> bool {
         let Some(until) = state.sleeps_until else { return false };
         let next = state.schedule.next_turn();
-        let is_due = next != until && next.min(until) == next;
-        if is_due || state.schedule.is_empty() {
+        let is_earlier = next != until && next.min(until) == next;
+        if state.schedule.is_empty() || is_earlier && next.is_over() {
             state.sleeps_until = None;
             return true;
+        }
+        if is_earlier {
+            // It need not wake up twice.
+            self.alarm.set(next.left().unwrap_or_default().max(AT_ONCE));
+            state.sleeps_until = Some(next);
         }
         false
     }
@@ -334,12 +344,14 @@ impl Threads {
         let mut state = self.lock();
         state.sleeps_until = None;
         for number in found.drain(..) {
-            if number == WAKE {
-                self.wake.clear();
-                // It fails only for lack of memory; then the next timer ends the sleep.
-                let _ = self.epoll.arm(&self.wake, WAKE, Interest::Input);
-            } else {
-                state.schedule.add_event((number >> 32) as u32, number as u32);
+            match number {
+                WAKE => {
+                    self.wake.clear();
+                    // It fails only for lack of memory; then the next timer ends the sleep.
+                    let _ = self.epoll.arm(&self.wake, WAKE, Interest::Input);
+                }
+                ALARM => self.alarm.clear(),
+                _ => state.schedule.add_event((number >> 32) as u32, number as u32),
             }
         }
     }
