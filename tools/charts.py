@@ -19,7 +19,8 @@ from svg_bars import bars
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HOST = ROOT / "tests/bench/results"
-GPU = ROOT / "tests/gpu/results/h200-driver580-cuda13-2026-11-26-bench.jsonl"
+GPU = ROOT / "tests/gpu/results"
+GPU_DAY = "2026-11-27"
 CHARTS = ROOT / "docs/charts"
 DOCUMENTS = ["docs/performance.md", "README.md"]
 READERS = [1, 4, 8]
@@ -75,7 +76,9 @@ class Measured:
 
     def __init__(self):
         self.host, self.bare = Runs(HOST / "elements.jsonl"), Runs(HOST / "iceoryx2.jsonl")
-        self.gpu, self.sharing = Runs(GPU, base="decoder"), Sharing(HOST / "sharing.jsonl")
+        gpu = lambda name: GPU / f"h200-driver580-cuda13-{GPU_DAY}-{name}.jsonl"
+        self.gpu = Runs(gpu("bench-before"), gpu("bench"), gpu("bench-2160"), base="decoder")
+        self.sharing, self.gpu_sharing = Sharing(HOST / "sharing.jsonl"), Sharing(gpu("sharing"))
         about = json.loads((HOST / "conditions.json").read_text())
         rounds = max(outcome["round"] for outcome in self.host.outcomes)
         load = "load {} before and {} after the runs".format(*about["load"])
@@ -175,7 +178,7 @@ def charts_of(all_):
         ),
         "gpu": bars(
             "CUDA memory beside cudaipc",
-            ["H200, 2026-11-23; 1080p surfaces of NVIDIA's decoder in place, 60 frames/s."],
+            [f"H200, {GPU_DAY}; 1080p surfaces of NVIDIA's decoder in place, 60 frames/s."],
             names(SURFACES),
             [
                 ("Median latency, µs", groups(gpu, SURFACES, p50, 60, [1, 8])),
@@ -200,12 +203,13 @@ def summary(all_):
     return text, short
 
 
-def decoding(sharing):
+def decoding(sharing, *more):
     """Cost of one decoder and of a decoder in each reader."""
     text = head("", *DECODERS, "ratio")
     for name, figure in [
         ("CPU of all processes a frame, ms", Sharing.cpu),
         ("memory of all processes (PSS), MB", Sharing.memory),
+        *more,
         ("frames/s of the slowest reader", Sharing.slowest),
     ]:
         for number in READERS:
@@ -225,6 +229,7 @@ def tables_of(all_):
         "full-speed": measured(all_.host, ELEMENTS[:3], [0]),
         "iceoryx2": measured(all_.bare, ENGINES, [60, 1000, 0]),
         "sharing": decoding(all_.sharing),
+        "gpu-sharing": decoding(all_.gpu_sharing, ("GPU memory of all processes, MB", Sharing.gpu_memory)),
         "gpu-1080": measured(all_.gpu, SURFACES, [0, 60], [1, 8], height=1080),
         "gpu-2160": measured(all_.gpu, SURFACES, [0, 60], [1, 8], height=2160),
     }

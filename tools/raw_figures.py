@@ -41,10 +41,13 @@ def all_cpu(run):
 
 
 class Runs:
-    """Runs of transports, by round."""
+    """Runs of transports, by round. The rounds of several files follow each other."""
 
-    def __init__(self, path, base=None):
-        self.outcomes = lines(path)
+    def __init__(self, *paths, base=None):
+        self.outcomes = []
+        for path in paths:
+            before = max((outcome["round"] for outcome in self.outcomes), default=0)
+            self.outcomes += [{**outcome, "round": before + outcome["round"]} for outcome in lines(path)]
         self.base = base  # The transport whose cost is subtracted from exporters'.
 
     def by_round(self, transport, figure, readers, rate, height=1080):
@@ -110,6 +113,10 @@ class Sharing:
     @staticmethod
     def memory(run):
         return sum(one["pss"] for one in run["processes"]) / 1e6
+
+    @staticmethod
+    def gpu_memory(run):
+        return run["gpu_memory"] / 1e6
 
     @staticmethod
     def slowest(run):

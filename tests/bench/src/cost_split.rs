@@ -270,10 +270,11 @@ fn receive(way: &str, socket: &str, mut watch: Watch) -> Result<()> {
         "wake" => {
             let mut stream = UnixStream::connect(socket)?;
             let mut bytes = [0; stamp::SIZE];
-            loop {
-                stream.read_exact(&mut bytes)?;
+            // The exporter ends first.
+            while stream.read_exact(&mut bytes).is_ok() {
                 watch.see(Stamp::decode(&bytes), &bytes);
             }
+            Ok(())
         }
         "engine" => {
             let interrupt = Interrupt::new()?;
