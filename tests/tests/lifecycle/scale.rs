@@ -12,7 +12,7 @@ use std::{fs, time::Duration};
 const STREAMS: usize = 64;
 const READERS: usize = 3;
 /// Descriptors of a process with exporters besides those of its streams and readers: the service
-/// threads' set, wake-ups and two timers, the wake-up page.
+/// threads' set, their wake-ups and timer, one of a thread that waits, the wake-up page.
 const OF_PROCESS: usize = 5;
 /// Descriptors of an exporter with one slot: listening socket, lock file, folder, metadata, slot.
 const OF_EXPORTER: usize = 5;

@@ -431,32 +431,6 @@ fn turns_follow_events_and_deadlines() {
     task.end();
 }
 
-/// Each publication on a GPU asks for a turn a moment later.
-#[test]
-fn turn_that_is_due_later_wakes_thread_once() {
-    static SERVICE: Service = Service::new("fs-later");
-    fn sleeps() -> u32 {
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse().unwrap()
-    }
-    let (reports, turns) = channel();
-    let task = Running::start(&SERVICE, move |_, _| {
-        let _ = reports.send(sleeps());
-        Timeout::Never
-    });
-    let first = turns.recv_timeout(PATIENCE).unwrap();
-    let mut last = first;
-    for _ in 0..20 {
-        // Time to fall asleep.
-        thread::sleep(Duration::from_millis(5));
-        task.handle.wake_after(Duration::from_millis(10));
-        last = turns.recv_timeout(PATIENCE).unwrap();
-    }
-    assert!(last - first < 30, "{}", last - first);
-    task.end();
-}
-
 #[test]
 fn panicking_task_ends_alone() {
     static SERVICE: Service = Service::new("fs-panic");

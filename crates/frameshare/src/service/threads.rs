@@ -25,9 +25,8 @@ const AT_ONCE: Duration = Duration::from_nanos(1);
 const ENDING: Duration = Duration::from_millis(100);
 /// Pause after a failed wait: the kernel lacks memory.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The numbers of events of `wake` and `alarm`.
+/// The number of events of `wake`.
 const WAKE: u64 = u64::MAX;
-const ALARM: u64 = u64::MAX - 1;
 
 thread_local! {
     /// The threads that the calling one belongs to.
@@ -65,10 +64,8 @@ pub(super) struct Threads {
     name: &'static str,
     process: u32,
     epoll: Epoll,
-    /// Ends the wait of the thread that holds the baton: at once, or when a turn is due that was
-    /// named meanwhile.
+    /// Ends the wait of the thread that holds the baton.
     wake: Interrupt,
-    alarm: Timer,
     state: Mutex<State>,
     /// Goes off when the baton may be taken, or no task is left.
     timer: Timer,
@@ -81,7 +78,7 @@ pub(super) struct State {
     baton: Baton,
     /// Time of the last loan.
     lent_at: Instant,
-    /// The time until which the thread that holds the baton sleeps, at most.
+    /// The time until which the thread that holds the baton sleeps.
     sleeps_until: Option<Timeout>,
     /// Number of threads, and of those that wait for the baton.
     count: usize,
@@ -106,9 +103,8 @@ pub(crate) fn holds_baton() -> bool {
 
 impl Threads {
     pub fn new(name: &'static str) -> io::Result<Arc<Self>> {
-        let (epoll, wake, alarm) = (Epoll::new()?, Interrupt::new()?, Timer::new()?);
+        let (epoll, wake) = (Epoll::new()?, Interrupt::new()?);
         epoll.add(&wake, WAKE, Interest::Input)?;
-        epoll.add(&alarm, ALARM, Interest::InputUntilRead)?;
         let state = State {
             schedule: Schedule::default(),
             baton: Baton::Free,
@@ -120,8 +116,7 @@ impl Threads {
         };
         let process = process_id();
         let (timer, ended) = (Timer::new()?, Condvar::new());
-        let state = Mutex::new(state);
-        Ok(Arc::new(Self { name, process, epoll, wake, alarm, state, timer, ended }))
+        Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), timer, ended }))
     }
 
     /// Returns whether they are threads of the process that forked this one.
@@ -161,20 +156,15 @@ impl Threads {
         self.end_sleep(ends_sleep);
     }
 
-    /// Returns whether the thread that holds the baton must stop sleeping at once, after a change
-    /// of the schedule.
+    /// Returns whether the thread that holds the baton must stop sleeping, after a change of the
+    /// schedule.
     fn after_change(&self, state: &mut State) -> bool {
         let Some(until) = state.sleeps_until else { return false };
         let next = state.schedule.next_turn();
-        let is_earlier = next != until && next.min(until) == next;
-        if state.schedule.is_empty() || is_earlier && next.is_over() {
+        let is_due = next != until && next.min(until) == next;
+        if is_due || state.schedule.is_empty() {
             state.sleeps_until = None;
             return true;
-        }
-        if is_earlier {
-            // It need not wake up twice.
-            self.alarm.set(next.left().unwrap_or_default().max(AT_ONCE));
-            state.sleeps_until = Some(next);
         }
         false
     }
@@ -344,14 +334,12 @@ impl Threads {
         let mut state = self.lock();
         state.sleeps_until = None;
         for number in found.drain(..) {
-            match number {
-                WAKE => {
-                    self.wake.clear();
-                    // It fails only for lack of memory; then the next timer ends the sleep.
-                    let _ = self.epoll.arm(&self.wake, WAKE, Interest::Input);
-                }
-                ALARM => self.alarm.clear(),
-                _ => state.schedule.add_event((number >> 32) as u32, number as u32),
+            if number == WAKE {
+                self.wake.clear();
+                // It fails only for lack of memory; then the next timer ends the sleep.
+                let _ = self.epoll.arm(&self.wake, WAKE, Interest::Input);
+            } else {
+                state.schedule.add_event((number >> 32) as u32, number as u32);
             }
         }
     }

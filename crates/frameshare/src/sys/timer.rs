@@ -29,7 +29,8 @@ impl Timer {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Sets the timer to `duration` from now, in place of an earlier setting; zero ends that alone.
+    /// Sets the timer to `duration` from now, a few seconds at most, in place of an earlier
+    /// setting; zero ends that alone.
     pub fn set(&self, duration: Duration) {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() };
