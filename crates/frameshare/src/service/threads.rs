@@ -132,8 +132,9 @@ impl Threads {
     pub fn start(self: &Arc<Self>, id: u32, run: Box<dyn Run>) -> io::Result<()> {
         let mut state = self.lock();
         match state.baton {
-            Baton::Free if state.waiting == 0 => self.spawn(&mut state)?,
-            Baton::Lent { .. } => self.ensure_waiting(&mut state),
+            Baton::Free | Baton::Lent { .. } if state.waiting == 0 => self.spawn(&mut state)?,
+            // A thread that sleeps notices the loan.
+            Baton::Lent { .. } => self.timer.set(AT_ONCE),
             Baton::Free | Baton::Held => {}
         }
         state.schedule.start(id, run);
