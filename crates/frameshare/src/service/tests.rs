@@ -208,7 +208,7 @@ fn thread_that_returns_leaves_baton_to_its_taker() {
     static SERVICE: Service = Service::new("fs-return");
     let (first, release_first) = Running::blocking(&SERVICE, true);
     let (second, release_second) = Running::blocking(&SERVICE, true);
-    // Each turn of this one asks for the next, without an end.
+    // Their turns follow each other without an end.
     let runs = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let spinning: Vec<_> = iter::repeat_with(|| {
@@ -222,6 +222,7 @@ fn thread_that_returns_leaves_baton_to_its_taker() {
     })
     .take(3)
     .collect();
+    wait_until("the taker runs turns", || most.load(SeqCst) > 0);
     drop(release_first);
     thread::sleep(MOMENT);
     drop(release_second);

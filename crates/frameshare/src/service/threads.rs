@@ -17,7 +17,7 @@ use std::{
 /// Time after which the baton is taken from a thread that blocks. Most operations that may block
 /// take less, and a change of threads costs two wake-ups.
 const LOAN: Duration = Duration::from_millis(1);
-/// Time without loans after which a thread that waits for the baton ends.
+/// Time after which a thread that waits for the baton ends; for a spare one, without loans.
 const IDLE: Duration = Duration::from_millis(500);
 /// The shortest setting of a timer.
 const AT_ONCE: Duration = Duration::from_nanos(1);
@@ -51,8 +51,8 @@ enum Hold {
 enum Baton {
     Free,
     Held,
-    /// Its holder may block in a turn of this task: from that time on, any other thread may take
-    /// it, for the other tasks.
+    /// Its holder may block in a turn of this task: from that time on, a thread that waits may take
+    /// it, for the other tasks. One that ends its own turn takes it at once.
     Lent {
         task: Option<u32>,
         until: Instant,
@@ -67,7 +67,7 @@ pub(super) struct Threads {
     /// Ends the wait of the thread that holds the baton.
     wake: Interrupt,
     state: Mutex<State>,
-    /// Goes off when the baton may be taken, or no task is left.
+    /// When it goes off, threads that wait for the baton look again.
     timer: Timer,
     /// Signaled when a thread ends.
     ended: Condvar,
@@ -99,6 +99,21 @@ pub(crate) fn before_blocking() {
 /// its service. After [`before_blocking`] that means that the system grants no thread.
 pub(crate) fn holds_baton() -> bool {
     HOLD.get() == Hold::Whole
+}
+
+impl State {
+    /// Returns whether the thread that holds the baton must stop sleeping, after a change of the
+    /// schedule.
+    fn after_change(&mut self) -> bool {
+        let Some(until) = self.sleeps_until else { return false };
+        let next = self.schedule.next_turn();
+        let is_due = next != until && next.min(until) == next;
+        if is_due || self.schedule.is_empty() {
+            self.sleeps_until = None;
+            return true;
+        }
+        false
+    }
 }
 
 impl Threads {
@@ -138,7 +153,7 @@ impl Threads {
             Baton::Free | Baton::Held => {}
         }
         state.schedule.start(id, run);
-        let ends_sleep = self.after_change(&mut state);
+        let ends_sleep = state.after_change();
         drop(state);
         self.end_sleep(ends_sleep);
         Ok(())
@@ -152,22 +167,9 @@ impl Threads {
         }
         let mut state = self.lock();
         change(&mut state.schedule);
-        let ends_sleep = self.after_change(&mut state);
+        let ends_sleep = state.after_change();
         drop(state);
         self.end_sleep(ends_sleep);
-    }
-
-    /// Returns whether the thread that holds the baton must stop sleeping, after a change of the
-    /// schedule.
-    fn after_change(&self, state: &mut State) -> bool {
-        let Some(until) = state.sleeps_until else { return false };
-        let next = state.schedule.next_turn();
-        let is_due = next != until && next.min(until) == next;
-        if is_due || state.schedule.is_empty() {
-            state.sleeps_until = None;
-            return true;
-        }
-        false
     }
 
     fn end_sleep(&self, yes: bool) {
@@ -192,16 +194,6 @@ impl Threads {
         Ok(())
     }
 
-    /// Has a thread that waits for the baton notice a loan: one that sleeps, or a new one. Without
-    /// it the loan lasts until the end of the turn.
-    fn ensure_waiting(self: &Arc<Self>, state: &mut State) {
-        if state.waiting > 0 {
-            self.timer.set(AT_ONCE);
-        } else if let Err(error) = self.spawn(state) {
-            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
-        }
-    }
-
     fn lend_baton(self: &Arc<Self>) {
         if self.is_of_parent() {
             return;
@@ -210,11 +202,12 @@ impl Threads {
         let task = RUNS.get();
         // Another thread is needed for other tasks only: the start of the first one starts it.
         let has_others = state.schedule.has_other_than(task);
-        if has_others && state.waiting == 0 {
-            self.ensure_waiting(&mut state);
-            if state.waiting == 0 {
-                return;
-            }
+        if has_others
+            && state.waiting == 0
+            && let Err(error) = self.spawn(&mut state)
+        {
+            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
+            return;
         }
         state.lent_at = Instant::now();
         state.baton = Baton::Lent { task, until: state.lent_at + LOAN };
@@ -225,8 +218,7 @@ impl Threads {
     }
 
     /// Ends the calling thread's turn. Returns the locked state if it has the baton: because it
-    /// kept it, or because it is lent, by this thread or by its taker. Else the thread waits from
-    /// now on.
+    /// kept it, or because it is lent, by whichever thread. Else the thread waits from now on.
     fn regain_baton(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if HOLD.get() == Hold::Lent {
@@ -293,7 +285,7 @@ impl Threads {
         } else {
             state.count -= 1;
             if state.waiting > 0 {
-                // The last one ends too, or takes the baton for a task that has just started.
+                // They slept on if this thread cleared the timer, and may have to end too.
                 self.timer.set(AT_ONCE);
             }
         }
