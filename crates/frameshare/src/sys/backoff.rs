@@ -151,8 +151,6 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// Maximum polling interval while a caller is blocked.
     pub const SLOWEST: Duration = Duration::from_millis(1);
-    /// Polling interval while no caller is blocked.
-    pub const UNHURRIED: Duration = Duration::from_millis(2);
 
     /// For a blocked caller: it oversleeps by at most a sixteenth.
     pub fn of_a_waiter() -> Self {
@@ -167,11 +165,6 @@ impl Backoff {
     /// Time of the next poll.
     pub fn next(&self) -> Timeout {
         Timeout::after(Some(self.interval()))
-    }
-
-    /// Time of the next poll while no caller is blocked.
-    pub fn next_unhurried() -> Timeout {
-        Timeout::after(Some(Self::UNHURRIED))
     }
 
     /// Returns whether polls have become so rare that a wake-up is worth its cost.

@@ -3,6 +3,7 @@
 //! Exporter role of a peer.
 
 use std::any::Any;
+use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +20,9 @@ use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats, misplaced};
+use crate::job::{
+    Bind, Circulated, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats, misplaced,
+};
 use crate::measure::Meter;
 
 /// An exporter and its GPU resources.
@@ -185,6 +188,9 @@ impl Exporting {
                 return Ok(Reply::Texts(self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()));
             }
             Command::Adopt { size, slow } => return self.adopt(size, slow).map(Reply::Number),
+            Command::Circulate { buffers, frames, pace_us } => {
+                return self.circulate(buffers, frames, pace_us).map(Reply::Circulated);
+            }
             Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
             other => return misplaced(&other),
@@ -305,6 +311,45 @@ impl Exporting {
         Ok(start)
     }
 
+    /// Publishes frames in so many foreign allocations in turns, each when it is returned.
+    fn circulate(&mut self, buffers: usize, frames: u64, pace_us: u64) -> Result<Circulated> {
+        const SIZE: u64 = 1 << 20;
+        let mut memory = Vec::new();
+        for _ in 0..buffers {
+            let allocation = legacy::Allocation::new(&self.gpu.context, usize::try_from(SIZE)?)?;
+            let start = allocation.ptr();
+            let owner = Owner { memory: Some(allocation), notified: self.owners.notified.clone() };
+            memory.push((self.exporter.adopt(start, Box::new(owner))?, Arc::new(AtomicUsize::new(0))));
+            self.owners.adopted += 1;
+        }
+        let awaited = |returned: &AtomicUsize, count| -> Result<()> {
+            let until = Instant::now() + GIVEN_UP;
+            while returned.load(Ordering::SeqCst) < count {
+                ensure!(Instant::now() < until, "a frame was not returned");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        let (begin, slept) = (Instant::now(), service_sleeps()?);
+        for index in 0..frames {
+            let round = usize::try_from(index)? / buffers;
+            let ((slot, offset), returned) = &memory[usize::try_from(index)? % buffers];
+            awaited(returned, round)?;
+            gpu::write(slot, *offset, SIZE, self.next, &self.gpu.stream)?;
+            let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(returned.clone())));
+            let written = Written::On(&self.gpu.stream);
+            let frame = Frame { written, offset: *offset, size: SIZE, keep, ..frame_in(slot) };
+            self.exporter.publish(frame, &self.interrupt)?;
+            self.next += 1;
+            pace(begin + Duration::from_micros(pace_us) * u32::try_from(index + 1)?);
+        }
+        let sleeps = service_sleeps()? - slept;
+        for (number, (_, returned)) in memory.iter().enumerate() {
+            awaited(returned, (usize::try_from(frames)? + buffers - 1 - number) / buffers)?;
+        }
+        Ok(Circulated { ms: begin.elapsed().as_secs_f64() * 1e3, sleeps })
+    }
+
     fn retire_adopted(&mut self, ms: u64) -> Result<u64> {
         self.exporter.retire_adopted();
         self.owners.wait(ms)
@@ -313,6 +358,20 @@ impl Exporting {
 
 fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
+}
+
+/// Returns the number of times that this process's service threads slept so far.
+fn service_sleeps() -> Result<u64> {
+    let mut sleeps = 0;
+    for thread in fs::read_dir("/proc/self/task")? {
+        // It may end meanwhile.
+        let Ok(status) = fs::read_to_string(thread?.path().join("status")) else { continue };
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if field("Name:") == Some("frameshare") {
+            sleeps += field("voluntary_ctxt_switches:").context("no number of sleeps")?.parse::<u64>()?;
+        }
+    }
+    Ok(sleeps)
 }
 
 /// Waits until `next` in the same way as floor.cpp, for comparable measurements.

@@ -88,6 +88,14 @@ pub enum Command {
         size: u64,
         slow: Slow,
     },
+    /// Adopts so many foreign allocations and publishes frames in them in turns, as a decoder does:
+    /// waits for the return of a frame before it writes its allocation again. Reports
+    /// [`Circulated`].
+    Circulate {
+        buffers: usize,
+        frames: u64,
+        pace_us: u64,
+    },
     /// Places further frames in host memory, or in GPU memory again.
     HostMemory {
         yes: bool,
@@ -152,6 +160,7 @@ pub enum Reply {
     Read(Box<WasRead>),
     Stats(Stats),
     Captured(Captured),
+    Circulated(Circulated),
 }
 
 /// Parameters of a capturing thread.
@@ -171,6 +180,14 @@ pub struct Captured {
     pub graphs: u64,
     /// Captures that a call of other code invalidated.
     pub broken: u64,
+}
+
+/// Figures of a run of [`Command::Circulate`], the return of all frames included.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Circulated {
+    pub ms: f64,
+    /// Number of times that the exporter's service threads slept.
+    pub sleeps: u64,
 }
 
 /// Configuration of an exporter. `None` selects the engine's default, except that timeouts default

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use frameshare_gpu_harness::{Start, expect_reply, peer};
 
-use crate::job::{Bind, Captured, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
+use crate::job::{
+    Bind, Captured, Circulated, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead,
+};
 
 /// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -75,6 +77,12 @@ impl Peer {
     /// Ends the capturing thread and returns its counts.
     pub fn captured(&self) -> Result<Captured> {
         expect_reply!(self.ask(Command::EndCapture)?, Reply::Captured(captured) => captured)
+    }
+
+    /// Publishes frames in adopted allocations.
+    pub fn circulate(&self, buffers: usize, frames: u64, pace_us: u64) -> Result<Circulated> {
+        let command = Command::Circulate { buffers, frames, pace_us };
+        expect_reply!(self.ask(command)?, Reply::Circulated(circulated) => circulated)
     }
 
     /// Executes a command that returns texts.

@@ -146,6 +146,7 @@ impl Worker {
             | Command::ExporterStats
             | Command::Notices
             | Command::Adopt { .. }
+            | Command::Circulate { .. }
             | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {
                 self.exporting.as_mut().context("the peer has no exporter")?.work(command)

@@ -153,9 +153,8 @@ impl Serving {
             self.backoff.reset();
         }
         match watch {
-            Urgency::None => Timeout::Never,
-            Urgency::Unhurried => Backoff::next_unhurried(),
             Urgency::Close => self.backoff.next(),
+            _ => Timeout::after(watch.interval()),
         }
     }
 

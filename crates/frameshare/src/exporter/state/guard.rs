@@ -11,7 +11,7 @@ use crate::{
         observe::{Notice, NoticeHandler},
     },
     service::{EXPORTERS, Handle, before_blocking},
-    sys::{Label, Quiet, backoff::Backoff},
+    sys::{Label, Quiet},
 };
 use std::{
     mem,
@@ -137,10 +137,10 @@ impl Drop for Guard<'_> {
         sleepers.wake();
         if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
             shared.service.wake();
-        } else if wanted == Urgency::Unhurried {
+        } else if let Some(time) = wanted.interval() {
             // Each publication puts this off, since it reclaims itself: the thread sleeps on while
             // publications follow each other.
-            shared.service.wake_after(Backoff::UNHURRIED);
+            shared.service.wake_after(time);
         }
         waiters.iter().for_each(Interrupt::set);
         if !dropped.is_empty() {

@@ -22,6 +22,7 @@ mod other_users;
 mod pinned;
 mod publications;
 mod retirement;
+mod returns;
 mod slots;
 mod snapshot;
 mod stats;
@@ -53,15 +54,23 @@ use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
-    AreaIndex, MemoryKind, Sequence,
+    MemoryKind, Sequence,
     message::{Format, Payload},
     page::metadata_size,
 };
 use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
+use returns::Newest;
 use snapshot::Incidents;
-use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    mem,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use trimming::Trimming;
 use waiters::Waiters;
 
@@ -71,10 +80,23 @@ use waiters::Waiters;
 pub enum Urgency {
     #[default]
     None,
+    /// As [`Urgency::Unhurried`], unless the next publication comes before.
+    Idle,
     /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
     Unhurried,
     /// A thread waits.
     Close,
+}
+
+impl Urgency {
+    /// Returns the polling interval, if polls are regular.
+    pub fn interval(self) -> Option<Duration> {
+        match self {
+            Self::None | Self::Close => None,
+            Self::Idle => Some(Duration::from_millis(100)),
+            Self::Unhurried => Some(Duration::from_millis(2)),
+        }
+    }
 }
 
 /// The findings of one turn of the service thread.
@@ -122,6 +144,7 @@ pub struct State {
     next: Sequence,
     /// Time of the last publication; 0 before the first.
     last_published: u64,
+    newest: Option<Newest>,
     format: Option<Format>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
@@ -199,6 +222,7 @@ impl State {
             promised: 0,
             next: Sequence::FIRST,
             last_published: 0,
+            newest: None,
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
@@ -303,8 +327,10 @@ impl State {
     }
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
-        self.pinned.add(stream, what)
+        self.pinned.collect(&mut self.dropped);
+        let added = self.pinned.add(stream, what);
+        self.want_returns();
+        added
     }
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
@@ -315,15 +341,6 @@ impl State {
     /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
         self.fences_pending || !self.pinned.is_empty() || self.is_downloading()
-    }
-
-    /// Returns whether upstream may wait for the user data of a publication.
-    fn keeps_something(&self) -> bool {
-        self.config.gpu.is_some()
-            && self.publications.iter().enumerate().any(|(area, publication)| {
-                let keeps = publication.as_ref().is_some_and(|publication| publication.keep.is_some());
-                keeps && !self.is_only_kept(AreaIndex(area as u32))
-            })
     }
 
     pub fn config(&self) -> &Config {
@@ -378,15 +395,14 @@ impl State {
         Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
     }
 
-    /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,
-    /// and a GPU sends no notification.
+    /// Returns the polling urgency for what sends no notification.
     fn needed_urgency(&self) -> Urgency {
         if self.is_downloading() || (self.fences_pending && self.has_backlogs()) {
             Urgency::Close
-        } else if self.gpu_is_busy() || self.dma_bufs.has_unsettled() || self.keeps_something() {
+        } else if self.fences_pending || self.dma_bufs.has_unsettled() {
             Urgency::Unhurried
         } else {
-            Urgency::None
+            self.returns_urgency()
         }
     }
 

@@ -24,6 +24,10 @@ impl Pinned {
         self.waiting.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Pins a resource until the work queued on `stream` so far is done.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until};
-use crate::job::{Command, Connect, End, Read, Slow};
+use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until, whole};
+use crate::job::{Circulated, Command, Connect, End, Read, Slow};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-foreign";
@@ -20,6 +20,9 @@ pub const CASES: &[Case] = &[
     case(SUITE, "owner-notified-when-the-stream-ends", notified_at_the_end),
     case(SUITE, "owner-notified-when-a-reader-is-killed", notified_after_kill),
     case(SUITE, "written-again-only-when-released", returned_on_release),
+    case(SUITE, "last-buffer-comes-back", |seed| returned_without_publication(2, 1, seed)),
+    case(SUITE, "only-buffer-comes-back", |seed| returned_without_publication(1, 40, seed)),
+    case(SUITE, "service-thread-sleeps-while-buffers-come-back", sleeps_on),
 ];
 
 /// Rounds of adopting, reading, retiring and freeing memory: addresses recur and are never taken
@@ -157,4 +160,41 @@ fn returned_on_release(seed: u64) -> Result<String> {
     let notified = setup.exporter.number(Command::UnbindAdopted { ms: PATIENCE_MS })?;
     ensure!(notified == 2, "{notified} of 2 owners were notified");
     Ok(String::new())
+}
+
+/// Frames come back without a publication after them. Upstream with a single buffer need not wait
+/// for it as for the last one of several, which a sink may keep.
+fn returned_without_publication(buffers: usize, frames: u64, seed: u64) -> Result<String> {
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
+    for reader in &readers {
+        reader.begin(&Command::Read(to_the_end()))?;
+    }
+    let Circulated { ms, .. } = setup.exporter.circulate(buffers, frames, 0)?;
+    setup.exporter.execute(Command::EndOfStream)?;
+    for reader in &readers {
+        whole(&reader.was_read()?, frames)?;
+    }
+    let each = ms / frames as f64;
+    ensure!(frames == 1 || each < 50.0, "a frame comes back after {each:.1} ms");
+    Ok(format!("a frame comes back after {each:.1} ms"))
+}
+
+/// The next publication finds the buffers that have come back.
+fn sleeps_on(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 60;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
+    for reader in &readers {
+        reader.begin(&Command::Read(to_the_end()))?;
+    }
+    let Circulated { ms, sleeps } = setup.exporter.circulate(3, FRAMES, 30_000)?;
+    setup.exporter.execute(Command::EndOfStream)?;
+    for reader in &readers {
+        whole(&reader.was_read()?, FRAMES)?;
+    }
+    ensure!(sleeps < FRAMES, "the service thread slept {sleeps} times for {FRAMES} frames");
+    Ok(format!("{sleeps} sleeps of the service thread for {FRAMES} frames, {ms:.0} ms"))
 }
