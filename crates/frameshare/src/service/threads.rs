@@ -91,7 +91,10 @@ pub(super) struct State {
 /// it before an operation that may block.
 pub(crate) fn before_blocking() {
     if HOLD.get() == Hold::Whole {
-        OWN.with_borrow(|threads| threads.as_ref().map(Threads::lend_baton));
+        let lent = OWN.with_borrow(|threads| threads.as_ref().map(Threads::lend_baton));
+        if let Some(Err(error)) = lent {
+            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
+        }
     }
 }
 
@@ -119,7 +122,7 @@ impl State {
 impl Threads {
     pub fn new(name: &'static str) -> io::Result<Arc<Self>> {
         let (epoll, wake) = (Epoll::new()?, Interrupt::new()?);
-        epoll.add(&wake, WAKE, Interest::Input)?;
+        epoll.add(&wake, WAKE, Interest::InputUntilRead)?;
         let state = State {
             schedule: Schedule::default(),
             baton: Baton::Free,
@@ -194,20 +197,17 @@ impl Threads {
         Ok(())
     }
 
-    fn lend_baton(self: &Arc<Self>) {
+    /// Lends the baton, unless the system grants no thread that could take it.
+    fn lend_baton(self: &Arc<Self>) -> io::Result<()> {
         if self.is_of_parent() {
-            return;
+            return Ok(());
         }
         let mut state = self.lock();
         let task = RUNS.get();
         // Another thread is needed for other tasks only: the start of the first one starts it.
         let has_others = state.schedule.has_other_than(task);
-        if has_others
-            && state.waiting == 0
-            && let Err(error) = self.spawn(&mut state)
-        {
-            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
-            return;
+        if has_others && state.waiting == 0 {
+            self.spawn(&mut state)?;
         }
         state.lent_at = Instant::now();
         state.baton = Baton::Lent { task, until: state.lent_at + LOAN };
@@ -215,6 +215,7 @@ impl Threads {
         if has_others {
             self.timer.set(LOAN);
         }
+        Ok(())
     }
 
     /// Ends the calling thread's turn. Returns the locked state if it has the baton: because it
@@ -329,8 +330,6 @@ impl Threads {
         for number in found.drain(..) {
             if number == WAKE {
                 self.wake.clear();
-                // It fails only for lack of memory; then the next timer ends the sleep.
-                let _ = self.epoll.arm(&self.wake, WAKE, Interest::Input);
             } else {
                 state.schedule.add_event((number >> 32) as u32, number as u32);
             }
