@@ -41,6 +41,12 @@ pub enum Revocation {
     TooLate(ClaimState),
 }
 
+/// Orders changes to any number of queues before the checks of their readers' sleeping flags.
+pub fn order_before_flags() {
+    // SYNC(sleep): the change is stored before, and the reader's flag is read after.
+    fence(Ordering::SeqCst);
+}
+
 impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     /// Makes a queue of `entries` entries in two fresh pages (all zero, long enough for that many
     /// entries), whose first publication will have the sequence number `next`.
@@ -50,9 +56,9 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         Self { queue, claims, entries, waits: AtomicU64::new(0) }
     }
 
-    /// Publishes into an entry without a lease. Returns true if the reader sleeps and needs a
-    /// wake-up.
-    pub fn publish(&self, entry: EntryIndex, descriptor: &Descriptor) -> bool {
+    /// Publishes into an entry without a lease. [`Producer::reader_sleeps`] follows, or after
+    /// publications into several queues [`order_before_flags`] and [`Producer::flags_sleep`].
+    pub fn publish(&self, entry: EntryIndex, descriptor: &Descriptor) {
         debug_assert!(entry.0 < self.entries);
         let at = descriptor_at(entry);
         // SYNC(revoke): the revocation that made the entry free before the words that follow,
@@ -65,7 +71,6 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         // SYNC(publish): the descriptor before the claim, the claim before the head.
         self.claims[claim_at(entry)].store(claim.encode(), Ordering::Release);
         self.queue[queue::HEAD].store(descriptor.sequence.next().0, Ordering::Release);
-        self.reader_sleeps()
     }
 
     /// Moves the head past a publication that this reader does not get.
@@ -76,16 +81,20 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     /// Returns whether the reader sleeps and needs a wake-up. Called after every change that it may
     /// wait for.
     pub fn reader_sleeps(&self) -> bool {
-        // SYNC(sleep): the change is stored before, and the reader's flag is read after.
-        fence(Ordering::SeqCst);
+        order_before_flags();
+        self.flags_sleep()
+    }
+
+    /// Returns whether the reader's sleeping flag is set, after [`order_before_flags`].
+    pub fn flags_sleep(&self) -> bool {
         self.claims[claims::SLEEPING].load(Ordering::Relaxed) != 0
     }
 
     /// Takes the reader's sleeping flag: one wake-up is enough, and it goes to the returned object.
     /// `None` if the reader does not sleep.
     pub fn take_sleeper(&self) -> Option<Sleeper> {
-        // SYNC(sleep): as in `reader_sleeps`, for callers that have not called it.
-        fence(Ordering::SeqCst);
+        // For callers that have not called `reader_sleeps`.
+        order_before_flags();
         match self.claims[claims::SLEEPING].swap(0, Ordering::Relaxed) {
             0 => None,
             claims::BY_FUTEX => Some(Sleeper::Futex),

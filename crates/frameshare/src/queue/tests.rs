@@ -238,21 +238,58 @@ mod interleavings {
         });
     }
 
-    /// A reader that falls asleep against a publication: a sleeping reader always gets a wake-up.
-    fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
+    /// A reader that falls asleep against a publication in its queue, by `publish`: a sleeping
+    /// reader always gets a wake-up.
+    fn sleep_against(
+        announce: fn(&Consumer<Page>, &Page),
+        publish: impl FnOnce(&Producer<Page>) -> bool + Send + 'static,
+    ) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
-        let exporter = thread::spawn(move || producer.publish(ENTRY, &descriptor(Sequence(1))));
+        let exporter = thread::spawn(move || publish(&producer));
         announce(&consumer, &pages_claims);
         let sleeps = consumer.oldest().is_none();
         let woken = exporter.join().unwrap();
         assert!(!sleeps || woken, "a sleeping side without a wake-up");
     }
 
+    fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
+        sleep_against(announce, |producer| {
+            producer.publish(ENTRY, &descriptor(Sequence(1)));
+            producer.reader_sleeps()
+        });
+    }
+
     #[test]
     fn sleeping_reader_is_woken() {
         model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep(Sleeper::Socket)));
+    }
+
+    /// Publishes into two queues, of which the first one has no reader, with `order` before the
+    /// flags of both.
+    fn sleep_against_publish_for_two(order: fn()) {
+        let announce = |consumer: &Consumer<Page>, _: &Page| consumer.announce_sleep(Sleeper::Socket);
+        sleep_against(announce, move |producer| {
+            let (first, _) = queue(1);
+            for producer in [&first, producer] {
+                producer.publish(ENTRY, &descriptor(Sequence(1)));
+            }
+            order();
+            !first.flags_sleep() && producer.flags_sleep()
+        });
+    }
+
+    #[test]
+    fn one_fence_orders_publications_for_several_readers() {
+        model(|| sleep_against_publish_for_two(order_before_flags));
+    }
+
+    /// Negative control: flags are checked without the fence.
+    #[test]
+    #[should_panic(expected = "a sleeping side without a wake-up")]
+    fn flags_checked_without_the_fence_lose_a_sleeper() {
+        model(|| sleep_against_publish_for_two(|| {}));
     }
 
     /// Negative control: the flag without its fence.
@@ -271,9 +308,8 @@ mod interleavings {
         let word = Arc::new(AtomicU64::new(0));
         let group = word.clone();
         let exporter = thread::spawn(move || {
-            if producer.publish(ENTRY, &descriptor(Sequence(1)))
-                && producer.take_sleeper() == Some(Sleeper::Futex)
-            {
+            producer.publish(ENTRY, &descriptor(Sequence(1)));
+            if producer.reader_sleeps() && producer.take_sleeper() == Some(Sleeper::Futex) {
                 // After this the kernel wakes sleepers with the former value.
                 group.fetch_add(1, Ordering::AcqRel);
             }

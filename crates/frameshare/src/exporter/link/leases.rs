@@ -108,6 +108,8 @@ pub struct Leases {
     count_released: u64,
     /// Entry of the frame that is being published.
     offered: Option<EntryIndex>,
+    /// A frame was published, and no wake-up considered yet.
+    is_published: bool,
     sent: u64,
     lost: u64,
     /// Time when the reader reported the loss of its context.
@@ -142,6 +144,7 @@ impl Leases {
             released: Vec::with_capacity(reader.credit as usize),
             count_released: 0,
             offered: None,
+            is_published: false,
             sent: 0,
             lost: 0,
             failed: None,
@@ -218,12 +221,19 @@ impl Leases {
 
     /// Publishes the offered frame, if there is one, behind `messages` ordered messages. Returns
     /// true if the reader needs a wake-up.
-    pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) -> bool {
-        let Some(entry) = self.offered.take() else { return false };
+    pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) {
+        let Some(entry) = self.offered.take() else { return };
         self.sent += 1;
         self.lost += descriptor.sequence.since(self.next);
         self.next = descriptor.sequence.next();
-        self.producer.publish(entry, &Descriptor { messages, ..descriptor.clone() })
+        self.producer.publish(entry, &Descriptor { messages, ..descriptor.clone() });
+        self.is_published = true;
+    }
+
+    /// Returns whether the reader sleeps and needs a wake-up for a frame published since the last
+    /// call, after [`order_before_flags`](crate::queue::order_before_flags).
+    pub fn take_published(&mut self) -> bool {
+        mem::take(&mut self.is_published) && self.producer.flags_sleep()
     }
 
     /// Returns whether the reader may still get a frame: it joined before the frame, and has not

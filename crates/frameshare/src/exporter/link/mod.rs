@@ -405,14 +405,12 @@ impl Link {
         self.leases.offer(entry, area, sequence, unit, kind, signals)
     }
 
-    /// Publishes the offered frame, if there is one, or adds it to the backlog. Returns true if the
-    /// reader needs a wake-up.
-    pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
-        if let Some(frame) = self.joining_backlog.take() {
-            self.backlog.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame });
-            return false;
+    /// Publishes the offered frame, if there is one, or adds it to the backlog.
+    pub fn publish(&mut self, descriptor: &Descriptor) {
+        match self.joining_backlog.take() {
+            Some(frame) => self.backlog.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame }),
+            None => self.leases.publish(descriptor, self.messages),
         }
-        self.leases.publish(descriptor, self.messages)
     }
 
     /// Returns whether one more frame would have to wait, for credit or behind others.

@@ -14,6 +14,7 @@ use crate::{
         link::{Backlog, Ending, Link, WaitingFrame, Weight},
         slot::Slot,
     },
+    queue::order_before_flags,
     sys::monotonic_ns,
 };
 use frameshare_protocol::{EntryIndex, message::Reason};
@@ -126,7 +127,9 @@ impl State {
             return Err(Ending::new(Reason::Failed, format!("the exporter's GPU has failed: {error}")));
         }
         let link = &mut self.links[index];
-        if link.publish(&frame.descriptor) {
+        link.publish(&frame.descriptor);
+        order_before_flags();
+        if link.leases.take_published() {
             link.wake_up();
         }
         // The service thread waits for the reader's next release, or for no further one: whichever

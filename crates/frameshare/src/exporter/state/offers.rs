@@ -9,6 +9,7 @@ use crate::{
         link::{Ending, Link, Packet, WaitingFrame, Weight},
         slot::Slot,
     },
+    queue::order_before_flags,
     sys::monotonic_ns,
 };
 use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence, message::Reason};
@@ -139,8 +140,11 @@ impl State {
 
     /// Publishes the offered frame to all readers.
     pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
+        self.links.iter_mut().for_each(|link| link.publish(descriptor));
+        // A fence waits until all that was written is in this core's caches: one for all readers.
+        order_before_flags();
         for link in &mut self.links {
-            if link.publish(descriptor) {
+            if link.leases.take_published() {
                 link.wake_up();
             }
         }
