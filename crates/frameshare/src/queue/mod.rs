@@ -46,4 +46,4 @@ pub enum Sleeper {
 }
 
 pub use consumer::{Consumer, Taken};
-pub use producer::{Producer, Revocation, Violation, order_before_flags};
+pub use producer::{Ordered, Producer, Revocation, Violation, order_before_flags};

@@ -41,10 +41,15 @@ pub enum Revocation {
     TooLate(ClaimState),
 }
 
+/// Changes to queues come before the checks of sleeping flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Ordered(pub(super) ());
+
 /// Orders changes to any number of queues before the checks of their readers' sleeping flags.
-pub fn order_before_flags() {
+pub fn order_before_flags() -> Ordered {
     // SYNC(sleep): the change is stored before, and the reader's flag is read after.
     fence(Ordering::SeqCst);
+    Ordered(())
 }
 
 impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
@@ -81,12 +86,11 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     /// Returns whether the reader sleeps and needs a wake-up. Called after every change that it may
     /// wait for.
     pub fn reader_sleeps(&self) -> bool {
-        order_before_flags();
-        self.flags_sleep()
+        self.flags_sleep(order_before_flags())
     }
 
-    /// Returns whether the reader's sleeping flag is set, after [`order_before_flags`].
-    pub fn flags_sleep(&self) -> bool {
+    /// Returns whether the reader's sleeping flag is set.
+    pub fn flags_sleep(&self, _: Ordered) -> bool {
         self.claims[claims::SLEEPING].load(Ordering::Relaxed) != 0
     }
 

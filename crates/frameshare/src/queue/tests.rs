@@ -268,15 +268,15 @@ mod interleavings {
 
     /// Publishes into two queues, of which the first one has no reader, with `order` before the
     /// flags of both.
-    fn sleep_against_publish_for_two(order: fn()) {
+    fn sleep_against_publish_for_two(order: fn() -> Ordered) {
         let announce = |consumer: &Consumer<Page>, _: &Page| consumer.announce_sleep(Sleeper::Socket);
         sleep_against(announce, move |producer| {
             let (first, _) = queue(1);
             for producer in [&first, producer] {
                 producer.publish(ENTRY, &descriptor(Sequence(1)));
             }
-            order();
-            !first.flags_sleep() && producer.flags_sleep()
+            let ordered = order();
+            !first.flags_sleep(ordered) && producer.flags_sleep(ordered)
         });
     }
 
@@ -289,7 +289,7 @@ mod interleavings {
     #[test]
     #[should_panic(expected = "a sleeping side without a wake-up")]
     fn flags_checked_without_the_fence_lose_a_sleeper() {
-        model(|| sleep_against_publish_for_two(|| {}));
+        model(|| sleep_against_publish_for_two(|| Ordered(())));
     }
 
     /// Negative control: the flag without its fence.

@@ -129,6 +129,12 @@ impl Handle {
         self.threads.change(|schedule| schedule.wake(self.id));
     }
 
+    /// Makes a turn due after this time at the latest.
+    pub fn wake_within(&self, time: Duration) {
+        let at = Instant::now() + time;
+        self.threads.change(|schedule| schedule.wake_by(self.id, at));
+    }
+
     /// Makes a turn due after this time, unless there is one before; in place of earlier calls.
     pub fn wake_after(&self, time: Duration) {
         let at = Instant::now() + time;

@@ -32,7 +32,9 @@ struct Entry {
     ready: Vec<u32>,
     /// The time that the task named at the end of its last turn.
     deadline: Option<Instant>,
-    /// The time that others named since.
+    /// The first time that others named since.
+    soon: Option<Instant>,
+    /// The last time that others named since, in place of earlier ones.
     later: Option<Instant>,
     /// The timer in the schedule, which may be too early.
     timer: Option<Instant>,
@@ -47,7 +49,7 @@ pub(super) struct Turn {
 
 impl Entry {
     fn due(&self) -> Option<Instant> {
-        self.deadline.into_iter().chain(self.later).min()
+        [self.deadline, self.soon, self.later].into_iter().flatten().min()
     }
 }
 
@@ -96,6 +98,14 @@ impl Schedule {
         }
     }
 
+    /// Makes a turn of a task due at a time at the latest.
+    pub fn wake_by(&mut self, id: u32, at: Instant) {
+        if let Some(entry) = self.tasks.get_mut(&id) {
+            entry.soon = Some(entry.soon.map_or(at, |soon| soon.min(at)));
+            self.set_timer(id);
+        }
+    }
+
     /// Makes a turn of a task due at a time, in place of an earlier call. A turn in between ends
     /// that.
     pub fn wake_at(&mut self, id: u32, at: Instant) {
@@ -139,7 +149,7 @@ impl Schedule {
             entry.is_queued = false;
             let Some(run) = entry.run.take() else { continue };
             entry.is_woken = false;
-            (entry.deadline, entry.later) = (None, None);
+            (entry.deadline, entry.soon, entry.later) = (None, None, None);
             if let Some(timer) = entry.timer.take() {
                 self.timers.remove(&(timer, id));
             }
@@ -272,6 +282,24 @@ mod tests {
         assert_eq!(begin(&mut schedule), Some((0, vec![])));
         schedule.end(0, Box::new(Nothing), Timeout::Never);
         assert_eq!(schedule.next_turn(), Timeout::Never, "a turn ends both");
+    }
+
+    #[test]
+    fn turn_is_due_at_first_time_that_may_not_be_put_off() {
+        let mut schedule = schedule(1);
+        let now = Instant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        for _ in 0..2 {
+            // Names them before or during a turn.
+            schedule.wake_by(0, at(30));
+            let (id, _) = begin(&mut schedule).unwrap();
+            schedule.wake_by(id, at(20));
+            schedule.wake_by(id, at(40));
+            schedule.wake_at(id, at(90));
+            schedule.end(id, Box::new(Nothing), Timeout::At(at(50)));
+            assert_eq!(schedule.next_turn(), Timeout::At(at(20)));
+            assert_eq!(schedule.expire(at(20)), 1);
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Exporting {
             .max_queued_time(GIVEN_UP)
             .max_queued_bytes(1 << 30)
             .history(if bind.keeps_last { History::Last(Duration::ZERO) } else { History::None })
-            .gpu(Some(gpu.context.clone()));
+            .gpu((!bind.in_host).then(|| gpu.context.clone()));
         let notices = Arc::new(Mutex::new(Vec::new()));
         let reported = notices.clone();
         let observer =
@@ -191,6 +191,7 @@ impl Exporting {
             Command::Circulate { buffers, frames, pace_us } => {
                 return self.circulate(buffers, frames, pace_us).map(Reply::Circulated);
             }
+            Command::DropAfter { sources, us } => return self.drop_after(sources, us).map(Reply::Number),
             Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
             other => return misplaced(&other),
@@ -322,14 +323,6 @@ impl Exporting {
             memory.push((self.exporter.adopt(start, Box::new(owner))?, Arc::new(AtomicUsize::new(0))));
             self.owners.adopted += 1;
         }
-        let awaited = |returned: &AtomicUsize, count| -> Result<()> {
-            let until = Instant::now() + GIVEN_UP;
-            while returned.load(Ordering::SeqCst) < count {
-                ensure!(Instant::now() < until, "a frame was not returned");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Ok(())
-        };
         let (begin, slept) = (Instant::now(), service_sleeps()?);
         for index in 0..frames {
             let round = usize::try_from(index)? / buffers;
@@ -343,11 +336,34 @@ impl Exporting {
             self.next += 1;
             pace(begin + Duration::from_micros(pace_us) * u32::try_from(index + 1)?);
         }
-        let sleeps = service_sleeps()? - slept;
+        let sleeps = service_sleeps()?.saturating_sub(slept);
         for (number, (_, returned)) in memory.iter().enumerate() {
             awaited(returned, (usize::try_from(frames)? + buffers - 1 - number) / buffers)?;
         }
         Ok(Circulated { ms: begin.elapsed().as_secs_f64() * 1e3, sleeps })
+    }
+
+    /// Copies from sources that come back one after the other.
+    fn drop_after(&mut self, sources: u64, us: u64) -> Result<u64> {
+        const SIZE: u64 = 1 << 20;
+        let returned = Arc::new(AtomicUsize::new(0));
+        let begin = Instant::now();
+        for index in 0..sources {
+            let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
+            gpu::slow(&self.gpu.stream, Slow::Always(us), &mut self.random)?;
+            let source = Box::new((Kept(returned.clone()), slot.clone()));
+            if slot.as_ptr().is_none() {
+                gpu::write(&slot, 0, SIZE, self.next, &self.gpu.stream)?;
+                self.exporter.drop_after(&self.gpu.stream, source)?;
+                let frame = Frame { written: Written::On(&self.gpu.stream), ..frame_in(&slot) };
+                self.exporter.publish(frame, &self.interrupt)?;
+                self.next += 1;
+            } else {
+                self.exporter.drop_after(&self.gpu.stream, source)?;
+            }
+            awaited(&returned, usize::try_from(index)? + 1)?;
+        }
+        Ok(u64::try_from(begin.elapsed().as_millis())?)
     }
 
     fn retire_adopted(&mut self, ms: u64) -> Result<u64> {
@@ -358,6 +374,16 @@ impl Exporting {
 
 fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
+}
+
+/// Waits until so many frames or sources were returned.
+fn awaited(returned: &AtomicUsize, count: usize) -> Result<()> {
+    let until = Instant::now() + GIVEN_UP;
+    while returned.load(Ordering::SeqCst) < count {
+        ensure!(Instant::now() < until, "a buffer was not returned");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Returns the number of times that this process's service threads slept so far.

@@ -96,6 +96,13 @@ pub enum Command {
         frames: u64,
         pace_us: u64,
     },
+    /// Copies from so many sources in turns, each when the one before has come back, with a delay of
+    /// the stream before each; publishes the copies unless the exporter has no GPU. Reports the
+    /// duration in ms.
+    DropAfter {
+        sources: u64,
+        us: u64,
+    },
     /// Places further frames in host memory, or in GPU memory again.
     HostMemory {
         yes: bool,
@@ -196,6 +203,8 @@ pub struct Circulated {
 pub struct Bind {
     pub path: String,
     pub device: usize,
+    /// The exporter has no GPU, but its owner has.
+    pub in_host: bool,
     pub memory: Option<MemoryKind>,
     pub fence: Option<FenceKind>,
     pub max_slots: Option<u32>,

@@ -147,6 +147,7 @@ impl Worker {
             | Command::Notices
             | Command::Adopt { .. }
             | Command::Circulate { .. }
+            | Command::DropAfter { .. }
             | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {
                 self.exporting.as_mut().context("the peer has no exporter")?.work(command)

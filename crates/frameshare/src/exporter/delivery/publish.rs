@@ -133,8 +133,8 @@ fn when_there_is_room<T>(
         }
         if let Some(outcome) = publish(&mut state) {
             drop(state);
-            if shared.has_gpu() {
-                shared.with(|state| state.after_publication(polls));
+            if polls && !polls_first {
+                shared.with(State::reclaim);
             }
             return Ok(Some(outcome));
         }
@@ -142,6 +142,6 @@ fn when_there_is_room<T>(
     drop(state);
     let outcome = wait_until(shared, interrupt, timeout, Awaited::Room, publish)?;
     // The wait has polled only as many readers as it needed.
-    shared.with(|state| state.after_publication(true));
+    shared.with(State::reclaim);
     Ok(outcome)
 }

@@ -12,7 +12,7 @@ use crate::{
     },
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::select::Selected,
-    queue::{Producer, Revocation, Sleeper},
+    queue::{Ordered, Producer, Revocation, Sleeper},
     sys::Words,
 };
 use frameshare_protocol::{
@@ -219,8 +219,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Publishes the offered frame, if there is one, behind `messages` ordered messages. Returns
-    /// true if the reader needs a wake-up.
+    /// Publishes the offered frame, if there is one, behind `messages` ordered messages.
     pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) {
         let Some(entry) = self.offered.take() else { return };
         self.sent += 1;
@@ -231,9 +230,9 @@ impl Leases {
     }
 
     /// Returns whether the reader sleeps and needs a wake-up for a frame published since the last
-    /// call, after [`order_before_flags`](crate::queue::order_before_flags).
-    pub fn take_published(&mut self) -> bool {
-        mem::take(&mut self.is_published) && self.producer.flags_sleep()
+    /// call.
+    pub fn take_published(&mut self, ordered: Ordered) -> bool {
+        mem::take(&mut self.is_published) && self.producer.flags_sleep(ordered)
     }
 
     /// Returns whether the reader may still get a frame: it joined before the frame, and has not

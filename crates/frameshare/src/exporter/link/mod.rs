@@ -497,7 +497,8 @@ impl Link {
     /// Drops the backlog: the reader gets none of it, and nothing else before `next`. Returns the
     /// areas of its frames, which count as lost.
     pub fn lose_backlog(&mut self, next: Sequence) -> Vec<AreaIndex> {
-        let areas = self.backlog.clear();
+        let mut areas = self.backlog.clear();
+        areas.extend(self.joining_backlog.take().map(|frame| frame.area));
         // The close message wakes the reader.
         self.leases.lose_before(next);
         areas

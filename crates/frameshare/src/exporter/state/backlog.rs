@@ -128,8 +128,7 @@ impl State {
         }
         let link = &mut self.links[index];
         link.publish(&frame.descriptor);
-        order_before_flags();
-        if link.leases.take_published() {
+        if link.leases.take_published(order_before_flags()) {
             link.wake_up();
         }
         // The service thread waits for the reader's next release, or for no further one: whichever

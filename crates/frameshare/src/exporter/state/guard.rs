@@ -129,6 +129,7 @@ impl Drop for Guard<'_> {
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = state.sleepers.take();
         let service_needed = links_changed || !state.trash.is_empty();
+        let after_publication = mem::take(&mut state.poll_after_publication);
         let (wanted, watch) = (mem::take(&mut state.wanted_urgency), state.watch);
         state.watch = watch.max(wanted);
         let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
@@ -137,10 +138,13 @@ impl Drop for Guard<'_> {
         sleepers.wake();
         if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
             shared.service.wake();
-        } else if let Some(time) = wanted.interval() {
-            // Each publication puts this off, since it reclaims itself: the thread sleeps on while
-            // publications follow each other.
-            shared.service.wake_after(time);
+        } else {
+            if let Some(time) = wanted.interval() {
+                shared.service.wake_within(time);
+            }
+            if let Some(time) = after_publication {
+                shared.service.wake_after(time);
+            }
         }
         waiters.iter().for_each(Interrupt::set);
         if !dropped.is_empty() {

@@ -61,7 +61,7 @@ use frameshare_protocol::{
 use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
-use returns::Newest;
+use returns::Demand;
 use snapshot::Incidents;
 use std::{
     any::Any,
@@ -80,7 +80,7 @@ use waiters::Waiters;
 pub enum Urgency {
     #[default]
     None,
-    /// As [`Urgency::Unhurried`], unless the next publication comes before.
+    /// The next publication reclaims them, in case one follows.
     Idle,
     /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
     Unhurried,
@@ -144,7 +144,6 @@ pub struct State {
     next: Sequence,
     /// Time of the last publication; 0 before the first.
     last_published: u64,
-    newest: Option<Newest>,
     format: Option<Format>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
@@ -168,6 +167,9 @@ pub struct State {
     links_changed: bool,
     /// Urgency that work since the service thread's last turn requires.
     wanted_urgency: Urgency,
+    /// Time until a poll that the next publication puts off.
+    poll_after_publication: Option<Duration>,
+    demand: Demand,
     /// Urgency of the service thread's present or next turn.
     watch: Urgency,
     /// The last frame, kept for joining readers.
@@ -222,7 +224,6 @@ impl State {
             promised: 0,
             next: Sequence::FIRST,
             last_published: 0,
-            newest: None,
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
@@ -239,6 +240,8 @@ impl State {
             incidents: Incidents::default(),
             links_changed: false,
             wanted_urgency: Urgency::None,
+            poll_after_publication: None,
+            demand: Demand::default(),
             watch: Urgency::None,
             last: None,
             overflow_until: None,
@@ -299,7 +302,7 @@ impl State {
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.collect_dma_bufs();
-        self.pinned.collect(&mut self.dropped);
+        self.collect_copies();
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
@@ -326,10 +329,15 @@ impl State {
         self.sleepers.clone()
     }
 
-    pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+    /// Drops the sources of copies that are done, once the state is unlocked.
+    pub fn collect_copies(&mut self) {
         self.pinned.collect(&mut self.dropped);
+    }
+
+    pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+        self.collect_copies();
         let added = self.pinned.add(stream, what);
-        self.want_returns();
+        self.wanted_urgency = self.wanted_urgency.max(self.urgency_of_copies());
         added
     }
 
@@ -387,7 +395,9 @@ impl State {
     /// Begins a turn of the service thread: reclaims, and decides how urgently to poll until the
     /// next turn.
     pub fn begin_turn(&mut self) -> Turn {
+        let unreturned = self.count_unreturned();
         let progress = self.reclaim();
+        self.note_returns(unreturned);
         self.trim();
         self.watch = self.needed_urgency();
         let trash = mem::take(&mut self.trash);

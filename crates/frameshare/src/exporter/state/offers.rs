@@ -57,6 +57,7 @@ impl State {
         self.keep_unit(frame.unit, &Descriptor { sequence, ..descriptor.clone() }, content);
         // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
         // wait, of the kept frame and of downloads are fewer than slots.
+        self.await_returns(frame.keep.is_some());
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.skip_undelivered();
             return Ok(sequence);
@@ -141,10 +142,10 @@ impl State {
     /// Publishes the offered frame to all readers.
     pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
         self.links.iter_mut().for_each(|link| link.publish(descriptor));
-        // A fence waits until all that was written is in this core's caches: one for all readers.
-        order_before_flags();
+        // One for all readers: it waits until the writes to all their queues are done.
+        let ordered = order_before_flags();
         for link in &mut self.links {
-            if link.leases.take_published() {
+            if link.leases.take_published(ordered) {
                 link.wake_up();
             }
         }

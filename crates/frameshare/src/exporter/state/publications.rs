@@ -2,7 +2,7 @@
 
 //! Publications: frames with at least one lease, by metadata area.
 
-use super::{State, returns::Newest};
+use super::State;
 use crate::exporter::slot::Slot;
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
@@ -21,11 +21,8 @@ impl State {
             self.dropped.extend(keep);
             return None;
         };
-        let (area, id) = (AreaIndex(area as u32), slot.0.id);
-        let repeats_slot = self.newest.is_some_and(|before| before.slot == id);
-        self.newest = Some(Newest { area, slot: id, repeats_slot });
-        self.publications[area.0 as usize] = Some(Publication { slot, leases: 1, keep });
-        Some(area)
+        self.publications[area] = Some(Publication { slot, leases: 1, keep });
+        Some(AreaIndex(area as u32))
     }
 
     /// Counts one more lease on a publication.

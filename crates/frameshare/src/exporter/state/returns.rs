@@ -3,64 +3,168 @@
 //! Buffers that upstream gets back: those that publications keep, and the sources of copies.
 //!
 //! A decoder that sleeps for a free buffer never calls the exporter, and a GPU sends no
-//! notification of the end of its work: the service thread polls. A publication polls, too, and
-//! while publications follow each other that is enough for the buffer of the last one. A sink may
-//! keep that until the next one comes, as `GstBaseSink:enable-last-sample` does, so upstream goes
-//! on without it.
+//! notification of the end of its work, so the service thread polls. While publications follow
+//! each other it need not: each of them polls, and shows that upstream has a buffer to go on with.
 
-use super::{State, Urgency, publications::Publication};
-use frameshare_protocol::{AreaIndex, SlotId};
+use super::{State, Urgency};
+use crate::sys::monotonic_ns;
+use frameshare_protocol::AreaIndex;
+use std::time::{Duration, Instant};
 
-/// The last publication.
-#[derive(Clone, Copy, Debug)]
-pub struct Newest {
-    pub area: AreaIndex,
-    pub slot: SlotId,
-    /// The one before it used the same slot: upstream may have only this one, and wait for it.
-    pub repeats_slot: bool,
+/// Whether upstream waits for buffers, as far as its publications show.
+#[derive(Debug)]
+pub struct Demand {
+    /// Time when a poll gave a buffer back after a pause of upstream.
+    returned: Option<Instant>,
+    /// Number of publications since upstream had waited for one.
+    since: u64,
+    /// Number of publications for which it is taken to wait again.
+    lasts: u64,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        Self { returned: None, since: u64::MAX, lasts: Self::FIRST }
+    }
+}
+
+impl Demand {
+    /// Upstream may have waited if it publishes nothing for so long.
+    const PAUSE: Duration = Duration::from_millis(50);
+    /// Upstream that publishes so soon after it got a buffer back has waited for it.
+    const SOON: Duration = Duration::from_millis(200);
+    /// The least and the most publications for which upstream is taken to wait.
+    const FIRST: u64 = 16;
+    const MOST: u64 = 1 << 14;
+
+    /// Notes that a poll gave buffers back after a pause of upstream.
+    fn note_return(&mut self, now: Instant) {
+        self.returned = Some(now);
+    }
+
+    fn note_publication(&mut self, now: Instant) {
+        let waited = self.returned.take().is_some_and(|at| now.duration_since(at) < Self::SOON);
+        if !waited {
+            self.since = self.since.saturating_add(1);
+            return;
+        }
+        // Each pause of upstream costs it an interval: so fewer and fewer while it goes on.
+        let again = self.since < self.lasts * 2;
+        self.lasts = if again { (self.lasts * 2).min(Self::MOST) } else { Self::FIRST };
+        self.since = 0;
+    }
+
+    fn urgency(&self) -> Urgency {
+        if self.since < self.lasts { Urgency::Unhurried } else { Urgency::Idle }
+    }
 }
 
 impl State {
-    /// Has the service thread poll for buffers that the publication has left with readers, after a
-    /// poll of all readers unless that was done before.
-    pub fn after_publication(&mut self, polls: bool) {
-        if polls {
-            self.reclaim();
-        }
-        self.want_returns();
-    }
-
-    pub(super) fn want_returns(&mut self) {
-        self.wanted_urgency = self.wanted_urgency.max(self.returns_urgency());
-    }
-
-    /// Returns the polling urgency for buffers that upstream gets back.
-    pub(super) fn returns_urgency(&self) -> Urgency {
+    /// Has the service thread poll for what a publication keeps, in place of the poll that the
+    /// publication before it asked for.
+    pub(super) fn await_returns(&mut self, keeps: bool) {
         if self.config.gpu.is_none() {
-            return Urgency::None;
+            return;
         }
-        let kept = self.kept_publications();
-        let copies = match self.pinned.len() {
-            0 => Urgency::None,
-            1 => Urgency::Idle,
-            _ => Urgency::Unhurried,
-        };
-        kept.max(copies)
+        self.demand.note_publication(Instant::now());
+        if keeps {
+            self.poll_after_publication = self.demand.urgency().interval();
+        }
     }
 
-    fn kept_publications(&self) -> Urgency {
-        let urgency = |(area, publication): (usize, &Option<_>)| {
-            let area = AreaIndex(area as u32);
-            let keeps =
-                publication.as_ref().is_some_and(|publication: &Publication| publication.keep.is_some());
-            if !keeps || self.is_only_kept(area) {
-                return Urgency::None;
-            }
-            match self.newest {
-                Some(newest) if newest.area == area && !newest.repeats_slot => Urgency::Idle,
-                _ => Urgency::Unhurried,
-            }
+    /// Returns the polling urgency while the source of a copy is in use.
+    pub(super) fn urgency_of_copies(&self) -> Urgency {
+        // Without a GPU of its own the exporter does not learn from publications.
+        if self.config.gpu.is_some() { self.demand.urgency() } else { Urgency::Unhurried }
+    }
+
+    /// Returns the polling urgency for buffers that upstream has not got back.
+    pub(super) fn returns_urgency(&self) -> Urgency {
+        match self.count_unreturned() {
+            0 => Urgency::None,
+            // No publication follows.
+            _ if self.closed || self.ended => Urgency::Unhurried,
+            _ => self.urgency_of_copies(),
+        }
+    }
+
+    /// Notes that a poll found fewer buffers with readers or GPU work than there were before it.
+    pub(super) fn note_returns(&mut self, before: usize) {
+        let pause = Duration::from_nanos(monotonic_ns().saturating_sub(self.last_published));
+        if pause >= Demand::PAUSE && self.count_unreturned() < before {
+            self.demand.note_return(Instant::now());
+        }
+    }
+
+    /// Returns the number of buffers that upstream has not got back. Readers of frames in host
+    /// memory notify the exporter.
+    pub(super) fn count_unreturned(&self) -> usize {
+        let is_kept = |area: &usize| {
+            let keeps = self.publications[*area].as_ref().is_some_and(|one| one.keep.is_some());
+            keeps && !self.is_only_kept(AreaIndex(*area as u32))
         };
-        self.publications.iter().enumerate().map(urgency).max().unwrap_or_default()
+        let kept = if self.config.gpu.is_some() { self.publications.len() } else { 0 };
+        (0..kept).filter(is_kept).count() + self.pinned.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(20);
+
+    /// Publishes so many frames, of which none shows that upstream waited.
+    fn go_on(demand: &mut Demand, now: &mut Instant, frames: u64) {
+        for _ in 0..frames {
+            *now += PERIOD;
+            demand.note_publication(*now);
+        }
+    }
+
+    /// Upstream waits for a buffer until a poll gives it back.
+    fn wait(demand: &mut Demand, now: &mut Instant) {
+        *now += Duration::from_millis(100);
+        demand.note_return(*now);
+        go_on(demand, now, 1);
+    }
+
+    #[test]
+    fn polls_are_rare_until_upstream_has_waited() {
+        let (mut demand, mut now) = (Demand::default(), Instant::now());
+        go_on(&mut demand, &mut now, 100);
+        assert_eq!(demand.urgency(), Urgency::Idle);
+        wait(&mut demand, &mut now);
+        go_on(&mut demand, &mut now, Demand::FIRST - 1);
+        assert_eq!(demand.urgency(), Urgency::Unhurried);
+        go_on(&mut demand, &mut now, 1);
+        assert_eq!(demand.urgency(), Urgency::Idle);
+    }
+
+    #[test]
+    fn upstream_that_goes_on_to_wait_does_so_less_and_less_often() {
+        let (mut demand, mut now) = (Demand::default(), Instant::now());
+        for doublings in 0..20 {
+            assert_eq!(demand.urgency(), Urgency::Idle);
+            wait(&mut demand, &mut now);
+            let lasts = (Demand::FIRST << doublings).min(Demand::MOST);
+            go_on(&mut demand, &mut now, lasts - 1);
+            assert_eq!(demand.urgency(), Urgency::Unhurried, "{lasts}");
+            go_on(&mut demand, &mut now, 1);
+        }
+        // It did not wait for as long again.
+        go_on(&mut demand, &mut now, Demand::MOST);
+        wait(&mut demand, &mut now);
+        go_on(&mut demand, &mut now, Demand::FIRST);
+        assert_eq!(demand.urgency(), Urgency::Idle);
+    }
+
+    #[test]
+    fn pause_for_another_reason_is_no_wait() {
+        let (mut demand, mut now) = (Demand::default(), Instant::now());
+        demand.note_return(now);
+        now += Demand::SOON;
+        demand.note_publication(now);
+        assert_eq!(demand.urgency(), Urgency::Idle);
     }
 }

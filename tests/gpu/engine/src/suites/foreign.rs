@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
 
 use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until, whole};
-use crate::job::{Circulated, Command, Connect, End, Read, Slow};
+use crate::job::{Bind, Circulated, Command, Connect, End, Read, Slow};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-foreign";
@@ -22,6 +22,8 @@ pub const CASES: &[Case] = &[
     case(SUITE, "written-again-only-when-released", returned_on_release),
     case(SUITE, "last-buffer-comes-back", |seed| returned_without_publication(2, 1, seed)),
     case(SUITE, "only-buffer-comes-back", |seed| returned_without_publication(1, 40, seed)),
+    case(SUITE, "source-of-copy-comes-back", |seed| source_returned(false, seed)),
+    case(SUITE, "source-of-copy-comes-back-without-the-exporters-gpu", |seed| source_returned(true, seed)),
     case(SUITE, "service-thread-sleeps-while-buffers-come-back", sleeps_on),
 ];
 
@@ -162,8 +164,7 @@ fn returned_on_release(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Frames come back without a publication after them. Upstream with a single buffer need not wait
-/// for it as for the last one of several, which a sink may keep.
+/// Frames come back without a publication after them, and soon where upstream waits for each.
 fn returned_without_publication(buffers: usize, frames: u64, seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
@@ -176,9 +177,25 @@ fn returned_without_publication(buffers: usize, frames: u64, seed: u64) -> Resul
     for reader in &readers {
         whole(&reader.was_read()?, frames)?;
     }
-    let each = ms / frames as f64;
-    ensure!(frames == 1 || each < 50.0, "a frame comes back after {each:.1} ms");
-    Ok(format!("a frame comes back after {each:.1} ms"))
+    soon(ms, frames)
+}
+
+/// Sources of copies come back, and soon where upstream waits for each.
+fn source_returned(in_host: bool, seed: u64) -> Result<String> {
+    const SOURCES: u64 = 40;
+    let setup = Setup::with(seed, Bind { in_host, ..Bind::default() })?;
+    let copy = |sources, us| setup.exporter.number(Command::DropAfter { sources, us });
+    // Longer than the time to the first poll.
+    soon(copy(1, 150_000)? as f64, 1)?;
+    let ms = copy(SOURCES, 1000)?;
+    soon(ms as f64, SOURCES)
+}
+
+/// Polls are a tenth of a second apart unless upstream was seen to wait.
+fn soon(ms: f64, buffers: u64) -> Result<String> {
+    let each = ms / buffers as f64;
+    ensure!(each < if buffers == 1 { 1000.0 } else { 50.0 }, "a buffer comes back after {each:.1} ms");
+    Ok(format!("a buffer comes back after {each:.1} ms"))
 }
 
 /// The next publication finds the buffers that have come back.
