@@ -142,6 +142,8 @@ impl Drop for Guard<'_> {
             if let Some(time) = wanted.interval() {
                 shared.service.wake_within(time);
             }
+            // Put off by the next publication, which reclaims itself: the thread sleeps on while
+            // publications follow each other.
             if let Some(time) = after_publication {
                 shared.service.wake_after(time);
             }

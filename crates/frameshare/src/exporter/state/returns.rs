@@ -48,7 +48,7 @@ impl Demand {
             self.since = self.since.saturating_add(1);
             return;
         }
-        // Each pause of upstream costs it an interval: so fewer and fewer while it goes on.
+        // Each wait costs upstream a polling interval: they become rarer and rarer.
         let again = self.since < self.lasts * 2;
         self.lasts = if again { (self.lasts * 2).min(Self::MOST) } else { Self::FIRST };
         self.since = 0;
@@ -96,8 +96,8 @@ impl State {
         }
     }
 
-    /// Returns the number of buffers that upstream has not got back. Readers of frames in host
-    /// memory notify the exporter.
+    /// Returns the number of buffers of an exporter with a GPU, and of sources of copies, that
+    /// upstream has not got back.
     pub(super) fn count_unreturned(&self) -> usize {
         let is_kept = |area: &usize| {
             let keeps = self.publications[*area].as_ref().is_some_and(|one| one.keep.is_some());
