@@ -41,7 +41,7 @@ impl GpuExporter {
         let child = command.env("LD_LIBRARY_PATH", run.path("driver")).spawn().unwrap();
         let exporter = Self(child, ours);
         exporter.command(&value!({ "Bind": {
-            "path": run.socket("s"), "device": 0, "trusted_uids": [], "queues": false, "keeps_last": false, "seed": 1,
+            "path": run.socket("s"), "device": 0, "in_host": false, "trusted_uids": [], "queues": false, "keeps_last": false, "seed": 1,
         } }));
         exporter.command(&value!({ "Format": { "caps": caps } }));
         let publish = value!({ "Publish": {

@@ -154,10 +154,6 @@ impl Exporter {
     /// [`AcquireError`]; [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
     /// readers release frames: see [`Exporter::wait_for_slot`]. Does not wait for readers.
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
-        if self.0.shared.has_gpu() {
-            // Ends copies that are done: their slots are free when the state is unlocked.
-            self.locked(State::collect_copies);
-        }
         loop {
             let unallocated = match self.locked(|state| state.place(size, purpose))? {
                 Vacancy::Free(slot) => return Ok(slot),
@@ -326,9 +322,9 @@ impl Exporter {
     }
 
     /// Drops `what`, such as the source of an asynchronous copy, when the work queued on `stream`
-    /// so far is done, in whatever context that is: at the next publication or acquisition, or when
-    /// the service thread polls for it, within 0.1 s. It polls every 2 ms while a producer waits for
-    /// what it has handed over.
+    /// so far is done, in whatever context that is: in the next publication of a frame, or on the
+    /// service thread. It polls within some 0.1 s, and every 2 ms if the exporter has no GPU, or if
+    /// publications have followed such polls, as those of a producer that waits for them do.
     ///
     /// # Errors
     /// Any error that the driver returns, also if the stream is being captured into a CUDA graph.

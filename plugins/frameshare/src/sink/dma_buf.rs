@@ -72,7 +72,11 @@ impl Stream {
         };
         self.exporter.can_adopt_dma_bufs().map_err(|_| CopyReason::ReaderCannot)?;
         if self.surfaces.held() >= self.spare(buffer) {
-            return Err(CopyReason::TooManyHeld);
+            // Readers may have released some since the last publication.
+            self.exporter.reclaim();
+            if self.surfaces.held() >= self.spare(buffer) {
+                return Err(CopyReason::TooManyHeld);
+            }
         }
         match self.exporter.adopt_dma_buf(dma_buf) {
             Ok(slot) => {

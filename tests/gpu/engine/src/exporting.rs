@@ -21,7 +21,8 @@ use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{
-    Bind, Circulated, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats, misplaced,
+    Bind, Circulate, Circulated, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats,
+    misplaced,
 };
 use crate::measure::Meter;
 
@@ -188,9 +189,7 @@ impl Exporting {
                 return Ok(Reply::Texts(self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()));
             }
             Command::Adopt { size, slow } => return self.adopt(size, slow).map(Reply::Number),
-            Command::Circulate { buffers, frames, pace_us } => {
-                return self.circulate(buffers, frames, pace_us).map(Reply::Circulated);
-            }
+            Command::Circulate(circulate) => return self.circulate(circulate).map(Reply::Circulated),
             Command::DropAfter { sources, us } => return self.drop_after(sources, us).map(Reply::Number),
             Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
@@ -313,7 +312,8 @@ impl Exporting {
     }
 
     /// Publishes frames in so many foreign allocations in turns, each when it is returned.
-    fn circulate(&mut self, buffers: usize, frames: u64, pace_us: u64) -> Result<Circulated> {
+    fn circulate(&mut self, circulate: Circulate) -> Result<Circulated> {
+        let Circulate { buffers, frames, pace_us, work_us, beside_copies } = circulate;
         const SIZE: u64 = 1 << 20;
         let mut memory = Vec::new();
         for _ in 0..buffers {
@@ -328,6 +328,7 @@ impl Exporting {
             let round = usize::try_from(index)? / buffers;
             let ((slot, offset), returned) = &memory[usize::try_from(index)? % buffers];
             awaited(returned, round)?;
+            std::thread::sleep(Duration::from_micros(work_us));
             gpu::write(slot, *offset, SIZE, self.next, &self.gpu.stream)?;
             let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(returned.clone())));
             let written = Written::On(&self.gpu.stream);
@@ -338,7 +339,12 @@ impl Exporting {
         }
         let sleeps = service_sleeps()?.saturating_sub(slept);
         for (number, (_, returned)) in memory.iter().enumerate() {
-            awaited(returned, (usize::try_from(frames)? + buffers - 1 - number) / buffers)?;
+            let count = (usize::try_from(frames)? + buffers - 1 - number) / buffers;
+            while beside_copies && returned.load(Ordering::SeqCst) < count {
+                std::thread::sleep(Duration::from_millis(30));
+                self.exporter.drop_after(&self.gpu.stream, Box::new(()))?;
+            }
+            awaited(returned, count)?;
         }
         Ok(Circulated { ms: begin.elapsed().as_secs_f64() * 1e3, sleeps })
     }

@@ -91,13 +91,9 @@ pub enum Command {
     /// Adopts so many foreign allocations and publishes frames in them in turns, as a decoder does:
     /// waits for the return of a frame before it writes its allocation again. Reports
     /// [`Circulated`].
-    Circulate {
-        buffers: usize,
-        frames: u64,
-        pace_us: u64,
-    },
-    /// Copies from so many sources in turns, each when the one before has come back, with a delay of
-    /// the stream before each; publishes the copies unless the exporter has no GPU. Reports the
+    Circulate(Circulate),
+    /// Copies from so many sources in turns, each when the one before has come back, with a delay
+    /// of the stream before each; publishes the copies unless the exporter has no GPU. Reports the
     /// duration in ms.
     DropAfter {
         sources: u64,
@@ -187,6 +183,19 @@ pub struct Captured {
     pub graphs: u64,
     /// Captures that a call of other code invalidated.
     pub broken: u64,
+}
+
+/// Parameters of frames in adopted allocations.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Circulate {
+    pub buffers: usize,
+    pub frames: u64,
+    /// Time from the start of one frame to the start of the next.
+    pub pace_us: u64,
+    /// Time that the producer works on a frame once it has the allocation.
+    pub work_us: u64,
+    /// Makes a copy every 30 ms while the last frames come back.
+    pub beside_copies: bool,
 }
 
 /// Figures of a run of [`Command::Circulate`], the return of all frames included.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use frameshare_gpu_harness::{Start, expect_reply, peer};
 
 use crate::job::{
-    Bind, Captured, Circulated, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead,
+    Bind, Captured, Circulate, Circulated, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead,
 };
 
 /// Time limit for a command.
@@ -80,9 +80,8 @@ impl Peer {
     }
 
     /// Publishes frames in adopted allocations.
-    pub fn circulate(&self, buffers: usize, frames: u64, pace_us: u64) -> Result<Circulated> {
-        let command = Command::Circulate { buffers, frames, pace_us };
-        expect_reply!(self.ask(command)?, Reply::Circulated(circulated) => circulated)
+    pub fn circulate(&self, circulate: Circulate) -> Result<Circulated> {
+        expect_reply!(self.ask(Command::Circulate(circulate))?, Reply::Circulated(circulated) => circulated)
     }
 
     /// Executes a command that returns texts.

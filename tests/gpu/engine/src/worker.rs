@@ -146,7 +146,7 @@ impl Worker {
             | Command::ExporterStats
             | Command::Notices
             | Command::Adopt { .. }
-            | Command::Circulate { .. }
+            | Command::Circulate(_)
             | Command::DropAfter { .. }
             | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {

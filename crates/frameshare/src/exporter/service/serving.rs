@@ -153,8 +153,10 @@ impl Serving {
             self.backoff.reset();
         }
         match watch {
+            // The next publication puts such a poll off.
+            Urgency::None | Urgency::Idle => Timeout::Never,
+            Urgency::Unhurried => Timeout::after(watch.interval()),
             Urgency::Close => self.backoff.next(),
-            _ => Timeout::after(watch.interval()),
         }
     }
 

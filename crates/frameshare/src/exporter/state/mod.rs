@@ -80,7 +80,7 @@ use waiters::Waiters;
 pub enum Urgency {
     #[default]
     None,
-    /// The next publication reclaims them, in case one follows.
+    /// As [`Urgency::Unhurried`], but publications follow each other, and poll themselves.
     Idle,
     /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
     Unhurried,
@@ -302,7 +302,7 @@ impl State {
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.collect_dma_bufs();
-        self.collect_copies();
+        self.pinned.collect(&mut self.dropped);
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
@@ -329,16 +329,9 @@ impl State {
         self.sleepers.clone()
     }
 
-    /// Drops the sources of copies that are done, once the state is unlocked.
-    pub fn collect_copies(&mut self) {
-        self.pinned.collect(&mut self.dropped);
-    }
-
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.collect_copies();
-        let added = self.pinned.add(stream, what);
         self.wanted_urgency = self.wanted_urgency.max(self.urgency_of_copies());
-        added
+        self.pinned.add(stream, what)
     }
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
@@ -400,6 +393,9 @@ impl State {
         self.note_returns(unreturned);
         self.trim();
         self.watch = self.needed_urgency();
+        if self.watch == Urgency::Idle {
+            self.poll_after_publication = self.watch.interval();
+        }
         let trash = mem::take(&mut self.trash);
         let (watch, trims_at) = (self.watch, self.trims_at());
         Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
@@ -409,7 +405,7 @@ impl State {
     fn needed_urgency(&self) -> Urgency {
         if self.is_downloading() || (self.fences_pending && self.has_backlogs()) {
             Urgency::Close
-        } else if self.fences_pending || self.dma_bufs.has_unsettled() {
+        } else if self.dma_bufs.has_unsettled() {
             Urgency::Unhurried
         } else {
             self.returns_urgency()

@@ -55,9 +55,9 @@ impl State {
         self.next = sequence.next();
         self.go_on();
         self.keep_unit(frame.unit, &Descriptor { sequence, ..descriptor.clone() }, content);
+        self.await_returns(frame.keep.is_some());
         // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
         // wait, of the kept frame and of downloads are fewer than slots.
-        self.await_returns(frame.keep.is_some());
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.skip_undelivered();
             return Ok(sequence);

@@ -4,19 +4,20 @@
 //!
 //! A decoder that sleeps for a free buffer never calls the exporter, and a GPU sends no
 //! notification of the end of its work, so the service thread polls. While publications follow
-//! each other it need not: each of them polls, and shows that upstream has a buffer to go on with.
+//! each other it need not: they poll, and show that upstream has a buffer to go on with.
 
 use super::{State, Urgency};
 use crate::sys::monotonic_ns;
 use frameshare_protocol::AreaIndex;
 use std::time::{Duration, Instant};
 
-/// Whether upstream waits for buffers, as far as its publications show.
+/// Whether upstream waits for buffers, by what its publications show.
 #[derive(Debug)]
 pub struct Demand {
     /// Time when a poll gave a buffer back after a pause of upstream.
     returned: Option<Instant>,
-    /// Number of publications since upstream had waited for one.
+    /// Number of publications since upstream had waited for a buffer, as it seems. The greatest
+    /// number: never.
     since: u64,
     /// Number of publications for which it is taken to wait again.
     lasts: u64,
@@ -31,8 +32,8 @@ impl Default for Demand {
 impl Demand {
     /// Upstream may have waited if it publishes nothing for so long.
     const PAUSE: Duration = Duration::from_millis(50);
-    /// Upstream that publishes so soon after it got a buffer back has waited for it.
-    const SOON: Duration = Duration::from_millis(200);
+    /// Upstream that publishes so soon after it got a buffer back may have waited for it.
+    const SOON: Duration = Duration::from_secs(1);
     /// The least and the most publications for which upstream is taken to wait.
     const FIRST: u64 = 16;
     const MOST: u64 = 1 << 14;
@@ -60,14 +61,14 @@ impl Demand {
 }
 
 impl State {
-    /// Has the service thread poll for what a publication keeps, in place of the poll that the
-    /// publication before it asked for.
+    /// Learns from a publication, and has the service thread poll for what it keeps and for copies,
+    /// in place of the poll that the publication before it asked for.
     pub(super) fn await_returns(&mut self, keeps: bool) {
         if self.config.gpu.is_none() {
             return;
         }
         self.demand.note_publication(Instant::now());
-        if keeps {
+        if keeps || !self.pinned.is_empty() {
             self.poll_after_publication = self.demand.urgency().interval();
         }
     }
@@ -78,17 +79,21 @@ impl State {
         if self.config.gpu.is_some() { self.demand.urgency() } else { Urgency::Unhurried }
     }
 
-    /// Returns the polling urgency for buffers that upstream has not got back.
+    /// Returns the polling urgency for buffers that upstream has not got back, and for readers' work
+    /// on a GPU.
     pub(super) fn returns_urgency(&self) -> Urgency {
-        match self.count_unreturned() {
-            0 => Urgency::None,
-            // No publication follows.
-            _ if self.closed || self.ended => Urgency::Unhurried,
-            _ => self.urgency_of_copies(),
+        if self.count_unreturned() == 0 && !self.fences_pending {
+            Urgency::None
+        } else if self.closed || self.ended || !self.draining.is_empty() {
+            // No publication follows, or a teardown waits.
+            Urgency::Unhurried
+        } else {
+            self.urgency_of_copies()
         }
     }
 
-    /// Notes that a poll found fewer buffers with readers or GPU work than there were before it.
+    /// Learns from a turn that found fewer buffers with readers or GPU work than there were before
+    /// it, if upstream has published nothing for a while.
     pub(super) fn note_returns(&mut self, before: usize) {
         let pause = Duration::from_nanos(monotonic_ns().saturating_sub(self.last_published));
         if pause >= Demand::PAUSE && self.count_unreturned() < before {

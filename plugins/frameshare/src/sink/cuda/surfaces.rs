@@ -101,7 +101,11 @@ impl Surfaces {
         exporter.can_adopt().map_err(|_| CopyReason::ReaderCannot)?;
         let more = if pin.is_some() { 1 } else { 2 };
         if self.held() + more > SURFACES - 1 {
-            return Err(CopyReason::TooManyHeld);
+            // Readers may have released some since the last publication.
+            exporter.reclaim();
+            if self.held() + more > SURFACES - 1 {
+                return Err(CopyReason::TooManyHeld);
+            }
         }
         let address = memory.map().ok_or(CopyReason::ForeignMemory)?.address();
         let pin = pin.unwrap_or_else(|| Arc::new(self.hold(buffer)));
