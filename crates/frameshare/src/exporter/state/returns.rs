@@ -61,8 +61,8 @@ impl Demand {
 }
 
 impl State {
-    /// Learns from a publication, and has the service thread poll for what it keeps and for copies,
-    /// in place of the poll that the publication before it asked for.
+    /// Learns from a publication. Has the service thread poll for what it keeps and for copies, in
+    /// place of the poll that the publication before it asked for.
     pub(super) fn await_returns(&mut self, keeps: bool) {
         if self.config.gpu.is_none() {
             return;

@@ -203,7 +203,7 @@ fn source_returned(in_host: bool, seed: u64) -> Result<String> {
 /// Polls are a tenth of a second apart unless upstream was seen to wait.
 fn soon(ms: f64, buffers: u64) -> Result<String> {
     let each = ms / buffers as f64;
-    ensure!(each < if buffers == 1 { 1500.0 } else { 80.0 }, "a buffer comes back after {each:.1} ms");
+    ensure!(each < if buffers == 1 { 800.0 } else { 80.0 }, "a buffer comes back after {each:.1} ms");
     Ok(format!("a buffer comes back after {each:.1} ms"))
 }
 
