@@ -79,8 +79,8 @@ impl State {
         if self.config.gpu.is_some() { self.demand.urgency() } else { Urgency::Unhurried }
     }
 
-    /// Returns the polling urgency for buffers that upstream has not got back, and for readers' work
-    /// on a GPU.
+    /// Returns the polling urgency for buffers that upstream has not got back, and for GPU work
+    /// of readers.
     pub(super) fn returns_urgency(&self) -> Urgency {
         if self.count_unreturned() == 0 && !self.fences_pending {
             Urgency::None
