@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use frameshare::MemoryKind;
 
 use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until, whole};
@@ -207,22 +207,36 @@ fn soon(ms: f64, buffers: u64) -> Result<String> {
     Ok(format!("a buffer comes back after {each:.1} ms"))
 }
 
-/// The next publication finds the buffers that have come back.
+/// The next publication finds the buffers that have come back. On a busy machine upstream may seem
+/// to wait for them: then once more.
 fn sleeps_on(seed: u64) -> Result<String> {
     const FRAMES: u64 = 60;
+    const TIMES: usize = 5;
+    let mut found = Vec::new();
+    for _ in 0..TIMES {
+        let sleeps = sleeps_for(FRAMES, seed)?;
+        found.push(sleeps);
+        // Two for each frame with a poll after each.
+        if sleeps < FRAMES {
+            return Ok(format!("{found:?} sleeps of the service thread for {FRAMES} frames"));
+        }
+    }
+    bail!("the service thread slept {found:?} times for {FRAMES} frames")
+}
+
+/// Returns the number of sleeps of the service thread while so many frames are published.
+fn sleeps_for(frames: u64, seed: u64) -> Result<u64> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     for reader in &readers {
         reader.begin(&Command::Read(to_the_end()))?;
     }
-    let circulate = Circulate { buffers: 3, frames: FRAMES, pace_us: 30_000, ..Circulate::default() };
-    let Circulated { ms, sleeps } = setup.exporter.circulate(circulate)?;
+    let circulate = Circulate { buffers: 3, frames, pace_us: 30_000, ..Circulate::default() };
+    let Circulated { sleeps, .. } = setup.exporter.circulate(circulate)?;
     setup.exporter.execute(Command::EndOfStream)?;
     for reader in &readers {
-        whole(&reader.was_read()?, FRAMES)?;
+        whole(&reader.was_read()?, frames)?;
     }
-    // Two for each frame with a poll after each.
-    ensure!(sleeps < FRAMES * 3 / 2, "the service thread slept {sleeps} times for {FRAMES} frames");
-    Ok(format!("{sleeps} sleeps of the service thread for {FRAMES} frames, {ms:.0} ms"))
+    Ok(sleeps)
 }

@@ -17,6 +17,7 @@ const SUITE: &str = "gst-surfaces";
 pub const CASES: &[Case] = &[
     case(SUITE, "in-place", in_place),
     case(SUITE, "a-decoder-never-stalls", never_stalls),
+    case(SUITE, "surfaces-released-since-the-last-frame", released),
     case(SUITE, "a-paused-reader", paused),
     case(SUITE, "a-slow-stream", slow_stream),
     case(SUITE, "a-decoder-outlives-imports", outlives),
@@ -120,6 +121,28 @@ fn never_stalls(_: u64) -> Result<String> {
         std::thread::sleep(Duration::from_millis(5));
     };
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// A frame is not copied because of surfaces that readers have released meanwhile.
+fn released(_: u64) -> Result<String> {
+    // One more, and the next frame would be copied.
+    const HELD: usize = 6;
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "")?;
+    let reader = Peer::new()?;
+    reader.connect(Connect { max_held: Some(8), ..place.lossless() })?;
+    exporter.execute(Command::Go)?;
+    let frames = HELD as u64;
+    reader.begin(&Command::Read(Read { frames: Some(frames), hold: HELD, ..Read::default() }))?;
+    exporter.decode(decoder(frames))?;
+    right(&reader.was_read()?, &decoded(frames, PICTURE)?)?;
+    reader.execute(Command::ReleaseHeld)?;
+    // Shorter than the time to the next poll, which would find the surfaces, too.
+    std::thread::sleep(Duration::from_millis(20));
+    exporter.decode(decoder(1))?;
+    let stats = settled(&exporter, frames + 1)?;
+    ensure!(stats.path("in-place") == frames + 1, "{stats:?}");
+    Ok(format!("{} in place", stats.path("in-place")))
 }
 
 /// Frames wait for a paused lossless reader as copies: the decoder keeps its surfaces, and another
