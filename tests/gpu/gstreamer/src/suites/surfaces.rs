@@ -128,7 +128,8 @@ fn released(_: u64) -> Result<String> {
     // One more, and the next frame would be copied.
     const HELD: usize = 6;
     let place = Place::new()?;
-    let exporter = behind_decoder(&place, "")?;
+    // After a pause, which a busy machine may make, frames are copied for history.
+    let exporter = behind_decoder(&place, "history=none")?;
     let reader = Peer::new()?;
     reader.connect(Connect { max_held: Some(8), ..place.lossless() })?;
     exporter.execute(Command::Go)?;
