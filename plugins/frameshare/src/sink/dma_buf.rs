@@ -71,12 +71,8 @@ impl Stream {
             return Err(CopyReason::ForeignMemory);
         };
         self.exporter.can_adopt_dma_bufs().map_err(|_| CopyReason::ReaderCannot)?;
-        if self.surfaces.held() >= self.spare(buffer) {
-            // Readers may have released some since the last publication.
-            self.exporter.reclaim();
-            if self.surfaces.held() >= self.spare(buffer) {
-                return Err(CopyReason::TooManyHeld);
-            }
+        if self.surfaces.are_held(&self.exporter, self.spare(buffer)) {
+            return Err(CopyReason::TooManyHeld);
         }
         match self.exporter.adopt_dma_buf(dma_buf) {
             Ok(slot) => {

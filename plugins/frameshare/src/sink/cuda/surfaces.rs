@@ -65,6 +65,16 @@ impl Surfaces {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// Returns whether at least so many buffers are held. Readers may have released some since the
+    /// last publication.
+    pub(in crate::sink) fn are_held(&self, exporter: &Exporter, count: u32) -> bool {
+        let are_held = || self.held() >= count;
+        are_held() && {
+            exporter.reclaim();
+            are_held()
+        }
+    }
+
     /// Retires the surfaces shared so far.
     pub(in crate::sink) fn end_span(&self, exporter: &Exporter) {
         let span = std::mem::take(&mut *self.span());
@@ -100,12 +110,8 @@ impl Surfaces {
         }
         exporter.can_adopt().map_err(|_| CopyReason::ReaderCannot)?;
         let more = if pin.is_some() { 1 } else { 2 };
-        if self.held() + more > SURFACES - 1 {
-            // Readers may have released some since the last publication.
-            exporter.reclaim();
-            if self.held() + more > SURFACES - 1 {
-                return Err(CopyReason::TooManyHeld);
-            }
+        if self.are_held(exporter, SURFACES - more) {
+            return Err(CopyReason::TooManyHeld);
         }
         let address = memory.map().ok_or(CopyReason::ForeignMemory)?.address();
         let pin = pin.unwrap_or_else(|| Arc::new(self.hold(buffer)));
