@@ -330,7 +330,7 @@ impl State {
     }
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.wanted_urgency = self.wanted_urgency.max(self.urgency_of_copies());
+        self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
         self.pinned.add(stream, what)
     }
 

@@ -73,8 +73,8 @@ impl State {
         }
     }
 
-    /// Returns the polling urgency while the source of a copy is in use.
-    pub(super) fn urgency_of_copies(&self) -> Urgency {
+    /// Returns the polling urgency for a buffer that upstream may wait for.
+    pub(super) fn demanded_urgency(&self) -> Urgency {
         // Without a GPU of its own the exporter does not learn from publications.
         if self.config.gpu.is_some() { self.demand.urgency() } else { Urgency::Unhurried }
     }
@@ -88,7 +88,7 @@ impl State {
             // No publication follows, or a teardown waits.
             Urgency::Unhurried
         } else {
-            self.urgency_of_copies()
+            self.demanded_urgency()
         }
     }
 
