@@ -56,10 +56,7 @@ pub struct Owners {
 impl Owners {
     /// Waits up to `ms` until all owners were notified; returns how many were.
     pub fn wait(&self, ms: u64) -> Result<u64> {
-        let until = Instant::now() + Duration::from_millis(ms);
-        while self.notified.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        counts_to(&self.notified, self.adopted, Duration::from_millis(ms));
         self.notified()
     }
 
@@ -292,10 +289,8 @@ impl Exporting {
     fn adopt(&mut self, size: u64, slow: Slow) -> Result<u64> {
         // A typical offset of a plane or a crop within its allocation.
         const OFFSET: u64 = 4096;
-        let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(OFFSET + size)?)?;
-        let start = memory.ptr();
-        let owner = Owner { memory: Some(memory), notified: self.owners.notified.clone() };
-        let (slot, offset) = self.exporter.adopt(start + OFFSET, Box::new(owner))?;
+        let (start, owner) = self.allocate(OFFSET + size)?;
+        let (slot, offset) = self.exporter.adopt(start + OFFSET, owner)?;
         ensure!(offset == OFFSET, "the frame is at offset {offset} of its allocation instead of {OFFSET}");
         self.owners.adopted += 1;
         gpu::slow(&self.gpu.stream, slow, &mut self.random)?;
@@ -303,12 +298,32 @@ impl Exporting {
         // The slot is looked up for each frame: the result must be the same slot.
         let (again, _) = self.exporter.adopt(start + OFFSET, Box::new(()))?;
         ensure!(again.address() == slot.address(), "the engine made two slots for one allocation");
+        let returned = self.owners.returned.clone();
+        self.publish_kept(&again, offset, size, returned)?;
+        Ok(start)
+    }
+
+    /// Allocates foreign memory. Returns its address and its owner object.
+    fn allocate(&self, size: u64) -> Result<(u64, Box<Owner>)> {
+        let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(size)?)?;
+        let start = memory.ptr();
+        Ok((start, Box::new(Owner { memory: Some(memory), notified: self.owners.notified.clone() })))
+    }
+
+    /// Publishes a frame in adopted memory, whose return `returned` counts.
+    fn publish_kept(
+        &mut self,
+        slot: &Slot,
+        offset: u64,
+        size: u64,
+        returned: Arc<AtomicUsize>,
+    ) -> Result<()> {
+        let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(returned)));
         let written = Written::On(&self.gpu.stream);
-        let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(self.owners.returned.clone())));
-        let frame = Frame { written, offset, size, keep, ..frame_in(&again) };
+        let frame = Frame { written, offset, size, keep, ..frame_in(slot) };
         self.exporter.publish(frame, &self.interrupt)?;
         self.next += 1;
-        Ok(start)
+        Ok(())
     }
 
     /// Publishes frames in so many foreign allocations in turns, each when it is returned.
@@ -317,10 +332,8 @@ impl Exporting {
         const SIZE: u64 = 1 << 20;
         let mut memory = Vec::new();
         for _ in 0..buffers {
-            let allocation = legacy::Allocation::new(&self.gpu.context, usize::try_from(SIZE)?)?;
-            let start = allocation.ptr();
-            let owner = Owner { memory: Some(allocation), notified: self.owners.notified.clone() };
-            memory.push((self.exporter.adopt(start, Box::new(owner))?, Arc::new(AtomicUsize::new(0))));
+            let (start, owner) = self.allocate(SIZE)?;
+            memory.push((self.exporter.adopt(start, owner)?, Arc::new(AtomicUsize::new(0))));
             self.owners.adopted += 1;
         }
         let (begin, slept) = (Instant::now(), service_sleeps()?);
@@ -330,11 +343,7 @@ impl Exporting {
             awaited(returned, round)?;
             std::thread::sleep(Duration::from_micros(work_us));
             gpu::write(slot, *offset, SIZE, self.next, &self.gpu.stream)?;
-            let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(returned.clone())));
-            let written = Written::On(&self.gpu.stream);
-            let frame = Frame { written, offset: *offset, size: SIZE, keep, ..frame_in(slot) };
-            self.exporter.publish(frame, &self.interrupt)?;
-            self.next += 1;
+            self.publish_kept(slot, *offset, SIZE, returned.clone())?;
             pace(begin + Duration::from_micros(pace_us) * u32::try_from(index + 1)?);
         }
         let sleeps = service_sleeps()?.saturating_sub(slept);
@@ -357,15 +366,11 @@ impl Exporting {
         for index in 0..sources {
             let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
             gpu::slow(&self.gpu.stream, Slow::Always(us), &mut self.random)?;
-            let source = Box::new((Kept(returned.clone()), slot.clone()));
+            self.exporter.drop_after(&self.gpu.stream, Box::new((Kept(returned.clone()), slot.clone())))?;
             if slot.as_ptr().is_none() {
-                gpu::write(&slot, 0, SIZE, self.next, &self.gpu.stream)?;
-                self.exporter.drop_after(&self.gpu.stream, source)?;
                 let frame = Frame { written: Written::On(&self.gpu.stream), ..frame_in(&slot) };
                 self.exporter.publish(frame, &self.interrupt)?;
                 self.next += 1;
-            } else {
-                self.exporter.drop_after(&self.gpu.stream, source)?;
             }
             awaited(&returned, usize::try_from(index)? + 1)?;
         }
@@ -382,13 +387,21 @@ fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
 }
 
-/// Waits until so many frames or sources were returned.
-fn awaited(returned: &AtomicUsize, count: usize) -> Result<()> {
-    let until = Instant::now() + GIVEN_UP;
-    while returned.load(Ordering::SeqCst) < count {
-        ensure!(Instant::now() < until, "a buffer was not returned");
+/// Waits until a counter has reached a number; returns false at the deadline.
+fn counts_to(counter: &AtomicUsize, number: usize, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    while counter.load(Ordering::SeqCst) < number {
+        if Instant::now() >= until {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    true
+}
+
+/// Waits until so many frames or sources were returned.
+fn awaited(returned: &AtomicUsize, count: usize) -> Result<()> {
+    ensure!(counts_to(returned, count, GIVEN_UP), "a buffer was not returned");
     Ok(())
 }
 

@@ -175,17 +175,7 @@ fn returned_on_release(seed: u64) -> Result<String> {
 
 /// Frames come back without a publication after them, and soon where upstream waits for each.
 fn returned_without_publication(circulate: Circulate, seed: u64) -> Result<String> {
-    let setup = Setup::new(MemoryKind::Vmm, seed)?;
-    let readers = Peer::some(2)?;
-    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
-    for reader in &readers {
-        reader.begin(&Command::Read(to_the_end()))?;
-    }
-    let Circulated { ms, .. } = setup.exporter.circulate(circulate)?;
-    setup.exporter.execute(Command::EndOfStream)?;
-    for reader in &readers {
-        whole(&reader.was_read()?, circulate.frames)?;
-    }
+    let Circulated { ms, .. } = circulated(circulate, seed)?;
     soon(ms - circulate.frames as f64 * circulate.work_us as f64 / 1e3, circulate.frames)
 }
 
@@ -214,7 +204,8 @@ fn sleeps_on(seed: u64) -> Result<String> {
     const TIMES: usize = 5;
     let mut found = Vec::new();
     for _ in 0..TIMES {
-        let sleeps = sleeps_for(FRAMES, seed)?;
+        let circulate = Circulate { buffers: 3, frames: FRAMES, pace_us: 30_000, ..Circulate::default() };
+        let Circulated { sleeps, .. } = circulated(circulate, seed)?;
         found.push(sleeps);
         // Two for each frame with a poll after each.
         if sleeps < FRAMES {
@@ -224,19 +215,18 @@ fn sleeps_on(seed: u64) -> Result<String> {
     bail!("the service thread slept {found:?} times for {FRAMES} frames")
 }
 
-/// Returns the number of sleeps of the service thread while so many frames are published.
-fn sleeps_for(frames: u64, seed: u64) -> Result<u64> {
+/// Has two readers read frames in adopted memory to the end.
+fn circulated(circulate: Circulate, seed: u64) -> Result<Circulated> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     for reader in &readers {
         reader.begin(&Command::Read(to_the_end()))?;
     }
-    let circulate = Circulate { buffers: 3, frames, pace_us: 30_000, ..Circulate::default() };
-    let Circulated { sleeps, .. } = setup.exporter.circulate(circulate)?;
+    let circulated = setup.exporter.circulate(circulate)?;
     setup.exporter.execute(Command::EndOfStream)?;
     for reader in &readers {
-        whole(&reader.was_read()?, frames)?;
+        whole(&reader.was_read()?, circulate.frames)?;
     }
-    Ok(sleeps)
+    Ok(circulated)
 }
