@@ -102,7 +102,7 @@ def figure(value):
     """A figure with three digits, grouped."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 class Spread:
