@@ -3,11 +3,12 @@
 //! An exporter and its readers in one thread, without sleeping: no wake-up and no other thread
 //! takes part in the figures.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use frameshare::{
     Endpoint, Interrupt,
-    exporter::{Config, Exporter},
-    reader::{self, Reader},
+    exporter::{Config, Exporter, Frame, Purpose},
+    fence::Written,
+    reader::{self, Item, Reader},
 };
 use std::{env, path::Path, thread, time::Duration};
 
@@ -36,6 +37,21 @@ impl Alone {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(Self { exporter, readers, interrupt })
+    }
+
+    /// Publishes a frame.
+    pub fn publish(&self) -> Result<()> {
+        let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
+        self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &self.interrupt)?;
+        Ok(())
+    }
+
+    /// Takes and releases the frame that was just published, with all readers.
+    pub fn take(&mut self) -> Result<()> {
+        self.readers.iter_mut().try_for_each(|reader| {
+            while !matches!(reader.try_next()?.context("the frame has not arrived")?, Item::Frame(_)) {}
+            Ok(())
+        })
     }
 }
 

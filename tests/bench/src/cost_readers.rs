@@ -10,11 +10,10 @@ use crate::{
     alone::{Alone, FRAMES, SIZE, WARM_UP, in_folder, median, micros},
     slow::spread,
 };
-use anyhow::{Context, Result};
+use anyhow::Result;
 use frameshare::{
     exporter::{Frame, Purpose},
     fence::Written,
-    reader::{Item, Reader},
 };
 use std::{path::Path, time::Instant};
 
@@ -51,25 +50,19 @@ fn table(folder: &Path, rounds: usize, readers: Option<usize>) -> Result<()> {
 
 /// Publishes and reads the frames of one round.
 fn round(folder: &Path, readers: usize) -> Result<Cost> {
-    let Alone { exporter, mut readers, interrupt } = Alone::new(folder, readers)?;
+    let mut alone = Alone::new(folder, readers)?;
     let (mut acquired, mut published) = (Vec::new(), Vec::new());
     for frame in 0..WARM_UP + FRAMES {
         let begin = Instant::now();
-        let slot = exporter.acquire(SIZE, Purpose::Copy)?;
+        let slot = alone.exporter.acquire(SIZE, Purpose::Copy)?;
         let between = Instant::now();
-        exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &interrupt)?;
+        alone.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &alone.interrupt)?;
         let end = Instant::now();
-        readers.iter_mut().try_for_each(take)?;
+        alone.take()?;
         if frame >= WARM_UP {
             acquired.push(micros(between - begin));
             published.push(micros(end - between));
         }
     }
     Ok(Cost { acquire: median(&acquired), publish: median(&published) })
-}
-
-/// Takes and releases the frame that was just published.
-fn take(reader: &mut Reader) -> Result<()> {
-    while !matches!(reader.try_next()?.context("the frame has not arrived")?, Item::Frame(_)) {}
-    Ok(())
 }

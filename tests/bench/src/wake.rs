@@ -8,7 +8,7 @@
 //! other one are threads of this process.
 
 use crate::{
-    alone::{in_folder, median},
+    alone::{Alone, in_folder, median},
     slow::spread,
     stamp::{nanoseconds, now},
     usage::Usage,
@@ -53,29 +53,47 @@ enum Way {
     /// Between processes, by the system call that a reader makes.
     SharedFutex,
     Sleep,
+    /// The exporter publishes on another stream just before: the code of a publication is in its
+    /// core's caches.
+    SleepWarm,
     Predict,
     Spin,
+    SpinWarm,
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::BareFutex, Self::SharedFutex, Self::Sleep, Self::Predict, Self::Spin];
+    const ALL: [Self; 7] = [
+        Self::BareFutex,
+        Self::SharedFutex,
+        Self::Sleep,
+        Self::SleepWarm,
+        Self::Predict,
+        Self::Spin,
+        Self::SpinWarm,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::BareFutex => "control: bare futex of threads",
             Self::SharedFutex => "control: bare futex of processes",
             Self::Sleep => "`wake=sleep`",
+            Self::SleepWarm => "control: `wake=sleep`, warm code",
             Self::Predict => "`wake=predict`",
             Self::Spin => "`wake=spin`",
+            Self::SpinWarm => "control: `wake=spin`, warm code",
         }
     }
 
     fn wake(self) -> Wake {
         match self {
-            Self::BareFutex | Self::SharedFutex | Self::Sleep => Wake::Sleep,
+            Self::BareFutex | Self::SharedFutex | Self::Sleep | Self::SleepWarm => Wake::Sleep,
             Self::Predict => Wake::Predict,
-            Self::Spin => Wake::Spin,
+            Self::Spin | Self::SpinWarm => Wake::Spin,
         }
+    }
+
+    fn is_warm(self) -> bool {
+        matches!(self, Self::SleepWarm | Self::SpinWarm)
     }
 }
 
@@ -181,14 +199,20 @@ struct Publication {
 /// Measurements of all readers, and of the publications.
 type Run = (Vec<Woken>, Publication);
 
-/// Calls `publish` for each frame when it is due, and measures it after the warm-up.
-fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<Publication> {
+/// Calls `prepare` and `publish` for each frame when it is due, and measures `publish` after the
+/// warm-up.
+fn pace(
+    jitter: Duration,
+    mut prepare: impl FnMut() -> Result<()>,
+    mut publish: impl FnMut() -> Result<()>,
+) -> Result<Publication> {
     let begin = Instant::now();
     let (mut times, mut cpus) = (Vec::with_capacity(FRAMES), Vec::with_capacity(FRAMES));
     for number in 0..(WARM + FRAMES) as u32 {
         let part = f64::from(number.wrapping_mul(0x9e37_79b9) >> 8) / f64::from(1 << 24);
         let due = begin + Duration::from_secs(1) * number / RATE + jitter.mul_f64(part);
         thread::sleep(due.saturating_duration_since(Instant::now()));
+        prepare()?;
         let (call, cpu) = (Instant::now(), nanoseconds(ClockId::ThreadCPUTime));
         publish()?;
         if number >= WARM as u32 {
@@ -197,6 +221,10 @@ fn pace(jitter: Duration, mut publish: impl FnMut() -> Result<()>) -> Result<Pub
         }
     }
     Ok(Publication { time: median(&times), cpu: median(&cpus) })
+}
+
+fn nothing() -> Result<()> {
+    Ok(())
 }
 
 /// Readers or sleepers, each a process of its own.
@@ -228,14 +256,19 @@ impl Running {
 }
 
 fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<Run> {
-    let socket = folder.join("s.sock");
+    let socket = folder.join("woken.sock");
     let exporter = Exporter::bind(&Endpoint::at(&socket)?, Config::default(), |_| ())?;
     let running = Running::start(&Reads { path: socket.to_string_lossy().into(), way }, readers)?;
     while exporter.reader_count() < readers {
         thread::sleep(Duration::from_millis(1));
     }
     let interrupt = Interrupt::new()?;
-    let call = pace(jitter, || {
+    let mut other = way.is_warm().then(|| Alone::new(folder, 1)).transpose()?;
+    let prepare = || match &mut other {
+        Some(other) => other.publish().and_then(|()| other.take()),
+        None => Ok(()),
+    };
+    let call = pace(jitter, prepare, || {
         let slot = exporter.acquire(SIZE, Purpose::Copy)?;
         exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &interrupt)?;
         Ok(())
@@ -317,7 +350,7 @@ fn shared_futex(folder: &Path, sleepers: usize, jitter: Duration) -> Result<Run>
     while shared.futexes.futex(Shared::STARTED).load(SeqCst) < sleepers as u32 {
         thread::sleep(Duration::from_millis(1));
     }
-    let call = pace(jitter, || {
+    let call = pace(jitter, nothing, || {
         shared.sent[0].store(now(), SeqCst);
         shared.wake(sleepers);
         Ok(())
@@ -348,7 +381,7 @@ fn bare_futex(sleepers: usize, jitter: Duration) -> Result<Run> {
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..sleepers).map(|_| scope.spawn(sleep)).collect();
-        let done = pace(jitter, || {
+        let done = pace(jitter, nothing, || {
             sent.store(now(), SeqCst);
             wake();
             Ok(())
@@ -371,7 +404,7 @@ pub fn all(rounds: usize, readers: usize) -> Result<()> {
     );
     // The exporter needs a core, too.
     let can_spin = thread::available_parallelism()?.get() > readers;
-    let ways = Way::ALL.into_iter().filter(|way| can_spin || *way != Way::Spin);
+    let ways = Way::ALL.into_iter().filter(|way| can_spin || way.wake() != Wake::Spin);
     let costs = "publication | CPU of it | CPU | spins | frames that came in a spin, %";
     println!("| jitter of the source | way | p50 | p95 | {costs} |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
