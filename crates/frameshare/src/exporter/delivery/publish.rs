@@ -59,7 +59,8 @@ pub fn publish(
     prepare_large_areas(shared, frame.metadata.len());
     let weight = Weight::of(frame.slot, frame.metadata.len());
     let mut content = kept_content(shared, &frame);
-    let mut frame = Some(frame);
+    let size = frame.size;
+    let mut frame = Some((frame, descriptor));
     // Download target: not requested yet, requested without success, or a slot.
     let mut target: Option<Option<Slot>> = None;
     loop {
@@ -67,7 +68,7 @@ pub fn publish(
             if state.is_closed() {
                 return Some(Some(Err(PublishError::Closed)));
             }
-            let slot = frame.as_ref()?.slot;
+            let slot = frame.as_ref()?.0.slot;
             if state.would_lose(weight) {
                 return None;
             }
@@ -81,14 +82,14 @@ pub fn publish(
                 return Some(None);
             }
             // Every reader has room: from here on only links fail.
-            let frame = frame.take()?;
+            let (frame, descriptor) = frame.take()?;
             let target = target.get_or_insert_default();
-            Some(Some(state.hand_out(frame, descriptor.clone(), content.take(), target)))
+            Some(Some(state.hand_out(frame, descriptor, content.take(), target)))
         })?;
         match outcome {
             Some(Some(outcome)) => return outcome.map(Some),
             // With the state unlocked: allocation and registration with a GPU take long.
-            Some(None) => target = Some(download_target::target(shared, descriptor.size)),
+            Some(None) => target = Some(download_target::target(shared, size)),
             None => return Ok(None),
         }
     }

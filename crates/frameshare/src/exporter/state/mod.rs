@@ -54,7 +54,7 @@ use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
-    MemoryKind, Sequence,
+    AreaIndex, MemoryKind, Sequence,
     message::{Format, Payload},
     page::metadata_size,
 };
@@ -188,6 +188,8 @@ pub struct State {
     dma_bufs: DmaBufs,
     /// Resources that GPU work still uses.
     pinned: Pinned,
+    /// Areas whose leases a poll has found ended: empty between polls, which share its memory.
+    released: Vec<AreaIndex>,
     /// Threads of this process that wait for readers.
     waiters: Waiters,
     /// Readers that need a wake-up.
@@ -252,6 +254,7 @@ impl State {
             downloads: None,
             dma_bufs: DmaBufs::default(),
             pinned: Pinned::default(),
+            released: Vec::new(),
             sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
             dropped: Vec::new(),
@@ -277,7 +280,7 @@ impl State {
     /// Ends the leases that readers have released, and retires unused generations. Returns true if
     /// a lease ended.
     pub fn reclaim(&mut self) -> bool {
-        let mut ended = Vec::new();
+        let mut ended = mem::take(&mut self.released);
         let mut pending = false;
         let timeout = self.config.fence_timeout;
         let mut spent = Vec::new();
@@ -286,21 +289,16 @@ impl State {
             pending |= link.leases.collect_released(&mut ended, timeout)?;
             Ok(())
         });
-        for mut link in mem::take(&mut self.draining) {
-            match link.leases.collect_released(&mut ended, timeout) {
-                Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing() => {
-                    pending |= fences;
-                    self.draining.push(link);
-                }
-                _ => self.release_link(link),
-            }
+        if !self.draining.is_empty() {
+            pending |= self.reclaim_from_draining(&mut ended);
         }
         self.fences_pending = pending;
         self.draining.iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
         // Freeing memory may wait for a GPU.
         self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
         let progress = !ended.is_empty();
-        self.end_leases(ended);
+        self.end_leases(ended.drain(..));
+        self.released = ended;
         self.collect_dma_bufs();
         self.pinned.collect(&mut self.dropped);
         if self.downloads.is_some() {
@@ -317,6 +315,22 @@ impl State {
             self.retire();
         }
         progress
+    }
+
+    /// Appends the areas of leases that readers without further frames have ended. Returns true if
+    /// a release fence of theirs is pending.
+    fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>) -> bool {
+        let mut pending = false;
+        for mut link in mem::take(&mut self.draining) {
+            match link.leases.collect_released(ended, self.config.fence_timeout) {
+                Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing() => {
+                    pending |= fences;
+                    self.draining.push(link);
+                }
+                _ => self.release_link(link),
+            }
+        }
+        pending
     }
 
     /// Returns whether a publication has to poll readers: the acquisition of its slot did not.

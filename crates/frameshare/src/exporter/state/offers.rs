@@ -53,8 +53,9 @@ impl State {
         };
         let sequence = self.next;
         self.next = sequence.next();
+        descriptor.sequence = sequence;
         self.go_on();
-        self.keep_unit(frame.unit, &Descriptor { sequence, ..descriptor.clone() }, content);
+        self.keep_unit(frame.unit, &descriptor, content);
         self.await_returns(frame.keep.is_some());
         // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
         // wait, of the kept frame and of downloads are fewer than slots.
@@ -62,7 +63,6 @@ impl State {
             self.skip_undelivered();
             return Ok(sequence);
         };
-        descriptor.sequence = sequence;
         descriptor.area = area;
         let (length, oversized) = self.store_metadata(area, sequence, frame.metadata);
         descriptor.metadata = length;

@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    pub fn end_leases(&mut self, areas: Vec<AreaIndex>) {
+    pub fn end_leases(&mut self, areas: impl IntoIterator<Item = AreaIndex>) {
         for area in areas {
             self.end_lease(area);
         }
