@@ -7,9 +7,10 @@
     tools/results.py check                          exit status 1 if the page differs from the records
 
 `--root FOLDER` before these is another checkout. A record is tests/results/TARGET[.PART].json.
-Counted are lines "PASS name", "FAIL name" and "SKIP name: reason", or else the summaries of libtest
-and pytest. Lines "VERSION name value" say what was tested with. A run in which nothing was tested,
-or of selected tests alone (PYTEST), leaves the record as it is.
+Counted are lines "PASS name", "FAIL name" and "SKIP name: reason"; without lines of the first two
+kinds, the summaries of libtest and pytest, for which a test that printed the third has passed.
+Lines "VERSION name value" say what was tested with. A run in which nothing was tested, or of
+selected tests alone (PYTEST), leaves the record as it is.
 """
 
 import datetime
@@ -37,12 +38,14 @@ def counts(lines):
     for line in lines:
         if match := re.match(r"(PASS|FAIL|SKIP) \S", line):
             found[words[match[1]]] += 1
-    if any(found.values()):
+    if found["passed"] or found["failed"]:
         return found
+    skips = found["skipped"]
     for line in lines:
         if re.search(r"test result: |^=* ?\d+ (passed|failed|skipped).* in [\d.]+s", line):
             for name, pattern in SUMMARIES.items():
                 found[name] += sum(map(int, pattern.findall(line)))
+    found["passed"] = max(found["passed"] - skips, 0)
     return found
 
 
