@@ -61,8 +61,8 @@ fn results_are_recorded_when_commands_end() {
     assert!(results(checkout, &["check"]).status.success());
 
     // A test of libtest that prints why it is skipped has passed for its summary.
-    let libtest = "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out";
-    assert_eq!(run(&format!("echo 'SKIP d: not root'; echo '{libtest}'")), Some(0));
+    let libtest = "echo 'SKIP d: not root'; echo 'test result: ok. 5 passed; 0 failed; 1 ignored'";
+    assert_eq!(run(libtest), Some(0));
     assert!(row(checkout).contains("| passed (4, 2 skipped) |"), "{}", row(checkout));
     assert_eq!(run(passes), Some(0));
 
