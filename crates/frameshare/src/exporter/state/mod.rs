@@ -189,7 +189,7 @@ pub struct State {
     /// Resources that GPU work still uses.
     pinned: Pinned,
     /// Areas whose leases a poll has found ended: empty between polls, which share its memory.
-    released: Vec<AreaIndex>,
+    ended_leases: Vec<AreaIndex>,
     /// Threads of this process that wait for readers.
     waiters: Waiters,
     /// Readers that need a wake-up.
@@ -254,7 +254,7 @@ impl State {
             downloads: None,
             dma_bufs: DmaBufs::default(),
             pinned: Pinned::default(),
-            released: Vec::new(),
+            ended_leases: Vec::new(),
             sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
             dropped: Vec::new(),
@@ -280,7 +280,7 @@ impl State {
     /// Ends the leases that readers have released, and retires unused generations. Returns true if
     /// a lease ended.
     pub fn reclaim(&mut self) -> bool {
-        let mut ended = mem::take(&mut self.released);
+        let mut ended = mem::take(&mut self.ended_leases);
         let mut pending = false;
         let timeout = self.config.fence_timeout;
         let mut spent = Vec::new();
@@ -298,7 +298,7 @@ impl State {
         self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
         let progress = !ended.is_empty();
         self.end_leases(ended.drain(..));
-        self.released = ended;
+        self.ended_leases = ended;
         self.collect_dma_bufs();
         self.pinned.collect(&mut self.dropped);
         if self.downloads.is_some() {
