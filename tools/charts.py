@@ -77,7 +77,8 @@ class Measured:
     def __init__(self):
         self.host, self.bare = Runs(HOST / "elements.jsonl"), Runs(HOST / "iceoryx2.jsonl")
         gpu = lambda name: GPU / f"h200-driver580-cuda13-{GPU_DAY}-{name}.jsonl"
-        self.gpu = Runs(*map(gpu, ("bench-polls", "bench-1199a96", "bench-f066273", "bench-2160-1199a96")), base="decoder")
+        rounds = "bench-polls", "bench-1199a96", "bench-f066273", "bench-2160-1199a96"
+        self.gpu = Runs(*map(gpu, rounds), base="decoder")
         self.sharing, self.gpu_sharing = Sharing(HOST / "sharing.jsonl"), Sharing(gpu("sharing"))
         about = json.loads((HOST / "conditions.json").read_text())
         rounds = max(outcome["round"] for outcome in self.host.outcomes)

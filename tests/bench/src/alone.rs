@@ -39,13 +39,6 @@ impl Alone {
         Ok(Self { exporter, readers, interrupt })
     }
 
-    /// Publishes a frame.
-    pub fn publish(&self) -> Result<()> {
-        let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
-        self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &self.interrupt)?;
-        Ok(())
-    }
-
     /// Takes and releases the frame that was just published, with all readers.
     pub fn take(&mut self) -> Result<()> {
         self.readers.iter_mut().try_for_each(|reader| {
@@ -53,6 +46,13 @@ impl Alone {
             Ok(())
         })
     }
+}
+
+/// Publishes a frame.
+pub fn publish(exporter: &Exporter, interrupt: &Interrupt) -> Result<()> {
+    let slot = exporter.acquire(SIZE, Purpose::Copy)?;
+    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), interrupt)?;
+    Ok(())
 }
 
 /// Runs a measurement with a folder of its own.

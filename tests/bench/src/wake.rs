@@ -8,7 +8,7 @@
 //! other one are threads of this process.
 
 use crate::{
-    alone::{Alone, in_folder, median},
+    alone::{Alone, in_folder, median, publish},
     slow::spread,
     stamp::{nanoseconds, now},
     usage::Usage,
@@ -16,8 +16,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail};
 use frameshare::{
     Endpoint, Interrupt,
-    exporter::{Config, Exporter, Frame, Purpose},
-    fence::Written,
+    exporter::{Config, Exporter},
     reader::{self, Item, Reader, Wake},
 };
 use frameshare_tests::raw::Page;
@@ -41,6 +40,7 @@ const RATE: u32 = 60;
 /// Frames before the measurement: a prediction needs 32.
 const WARM: usize = 45;
 const FRAMES: usize = 120;
+/// Bytes of a page that waker and sleepers share.
 const SIZE: u64 = 4096;
 /// Maximum delays of a frame behind its due time.
 const JITTERS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(5)];
@@ -58,6 +58,7 @@ enum Way {
     SleepWarm,
     Predict,
     Spin,
+    /// As [`Way::SleepWarm`].
     SpinWarm,
 }
 
@@ -265,14 +266,10 @@ fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<R
     let interrupt = Interrupt::new()?;
     let mut other = way.is_warm().then(|| Alone::new(folder, 1)).transpose()?;
     let prepare = || match &mut other {
-        Some(other) => other.publish().and_then(|()| other.take()),
+        Some(other) => publish(&other.exporter, &other.interrupt).and_then(|()| other.take()),
         None => Ok(()),
     };
-    let call = pace(jitter, prepare, || {
-        let slot = exporter.acquire(SIZE, Purpose::Copy)?;
-        exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &interrupt)?;
-        Ok(())
-    })?;
+    let call = pace(jitter, prepare, || publish(&exporter, &interrupt))?;
     exporter.end_of_stream();
     Ok((running.results()?, call))
 }
