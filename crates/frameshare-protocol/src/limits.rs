@@ -11,20 +11,25 @@ pub const MAX_CREDIT: u32 = 64;
 const BUFFERED_NS: u64 = 48_000_000;
 /// Minimum of [`automatic_queue`].
 const MIN_QUEUE: u32 = 2;
+/// Duration in ns of a frame of an unknown rate that is published ahead of its presentation time.
+const ASSUMED_PERIOD_NS: u64 = 1_000_000_000 / 60;
 
 /// Maximum number of untaken frames of a `latest` reader that leaves it to the exporter
 /// ([`max_queued`](crate::message::Hello::max_queued) 0): with the frame that is being read they
-/// span the latency of a synchronized sink. `period_ns` is the duration of a frame, if it is known.
-pub fn automatic_queue(period_ns: Option<u64>) -> u32 {
-    let frames = period_ns.filter(|period| *period > 0).map_or(0, |period| BUFFERED_NS.div_ceil(period));
+/// span the latency of a synchronized sink. `period_ns` is the duration of a frame, if it is known;
+/// `lead_ns` the time by which frames are published ahead of their presentation time, at most.
+pub fn automatic_queue(period_ns: Option<u64>, lead_ns: u64) -> u32 {
+    let assumed = (lead_ns > 0).then_some(ASSUMED_PERIOD_NS);
+    let period = period_ns.filter(|period| *period > 0).or(assumed);
+    let frames = period.map_or(0, |period| BUFFERED_NS.saturating_add(lead_ns).div_ceil(period));
     let frames = u32::try_from(frames).unwrap_or(u32::MAX);
     frames.saturating_sub(1).clamp(MIN_QUEUE, MAX_CREDIT - 2)
 }
 
 /// Credit of a reader that leaves it to the exporter ([`credit`](crate::message::Hello::credit) 0):
 /// the untaken frames, one that is read, and one on its way back.
-pub fn automatic_credit(period_ns: Option<u64>) -> u32 {
-    automatic_queue(period_ns) + 2
+pub fn automatic_credit(period_ns: Option<u64>, lead_ns: u64) -> u32 {
+    automatic_queue(period_ns, lead_ns) + 2
 }
 
 /// Maximum number of messages that an exporter queues for a reader that does not receive them.

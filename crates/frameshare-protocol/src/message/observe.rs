@@ -184,6 +184,8 @@ pub struct StreamCounters {
     pub published: u64,
     /// Time of the last publication; 0 before the first.
     pub last_published: u64,
+    /// Time in ns that all published frames together waited in the exporter's process.
+    pub waited: u64,
     /// Slots of the present size and memory kind.
     pub slots: u32,
     /// Free slots among them.

@@ -18,10 +18,14 @@ use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Age of the last frame in ns from which the stream counts as silent.
 const SILENCE: u64 = 2_000_000_000;
+
+/// Mean wait of frames for their publication from which it is named.
+const NOTICEABLE: Duration = Duration::from_millis(1);
 
 /// Returns the checks of a stream, and the error if it cannot be observed.
 pub fn checks(name: &str) -> Result<(Vec<Check>, Option<Error>), Error> {
@@ -42,6 +46,7 @@ pub fn checks(name: &str) -> Result<(Vec<Check>, Option<Error>), Error> {
     checks.extend(exporter(snapshot, rights));
     checks.push(namespace(snapshot.exporter.pid, listener(&observer)));
     checks.push(frames(snapshot));
+    checks.extend(waits(snapshot));
     checks.extend(backpressure(snapshot));
     checks.push(credit(snapshot, rights));
     checks.push(lossless(snapshot, rights));
@@ -161,6 +166,20 @@ fn frames(snapshot: &Snapshot) -> Check {
         }
         _ => Check::ok("frames", format!("{} so far, and they come now", counters.published)),
     }
+}
+
+/// Names the mean time that frames wait for their publication, if it is noticeable.
+fn waits(snapshot: &Snapshot) -> Option<Check> {
+    let counters = &snapshot.counters;
+    let mean = Duration::from_nanos(counters.waited.checked_div(counters.published)?);
+    (mean > NOTICEABLE).then(|| {
+        let text = format!(
+            "they wait {:.1} ms on average in the exporter before they are published",
+            mean.as_secs_f64() * 1000.0
+        );
+        let remedy = "if its source is live, do not set sync=true on framesharesink; frames of a file wait for their time";
+        Check::warning("frames", text, remedy)
+    })
 }
 
 fn backpressure(snapshot: &Snapshot) -> Vec<Check> {

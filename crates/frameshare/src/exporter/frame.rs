@@ -45,6 +45,9 @@ pub struct Frame<'a> {
     pub planes: &'a [Plane],
     /// Metadata, defined by the publisher.
     pub metadata: &'a [u8],
+    /// Time in ns of `CLOCK_MONOTONIC` at which the frame reached the publisher: the time from then
+    /// to its publication is counted in the statistics.
+    pub arrived: Option<u64>,
     /// Time in ns of `CLOCK_MONOTONIC` after which only lossless readers get the frame; others lose
     /// it. It is compared after the wait for lossless readers.
     pub late_after: Option<u64>,
@@ -73,6 +76,7 @@ impl<'a> Frame<'a> {
             flags: 0,
             planes: &[],
             metadata: &[],
+            arrived: None,
             late_after: None,
             unit: Unit::Whole,
             keep: None,

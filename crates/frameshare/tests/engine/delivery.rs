@@ -77,6 +77,31 @@ fn latest_reader_gets_newest_frames_within_its_queue() {
     }
 }
 
+/// A burst of frames that are not due yet costs a reader with the default queue none of them; the
+/// negative control has frames of the present time.
+#[test]
+fn burst_ahead_of_its_time_fits_into_default_queue() {
+    const PERIOD: u64 = 1_000_000_000 / 30;
+    for (is_ahead, kept) in [(true, 6), (false, 2)] {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        exporter.set_format(format("video/x-raw, framerate=(fraction)30/1"));
+        let config = reader::Config::default().policy(Policy::Latest).max_held(0).max_queued(0);
+        let mut reader = stream.try_reader(config).unwrap();
+        let now = frameshare::monotonic_ns();
+        for number in 1..=6 {
+            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let pts = Some(if is_ahead { now + number * PERIOD } else { now });
+            exporter.publish(Frame { pts, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        }
+        let stats = &exporter.stats().readers[0];
+        assert_eq!((stats.queued, stats.lost), (kept, 6 - u64::from(kept)), "ahead: {is_ahead}");
+        for sequence in 7 - u64::from(kept)..=6 {
+            assert_eq!(stream.next_frame(&mut reader).descriptor().sequence.0, sequence);
+        }
+    }
+}
+
 /// A short queue drops frames, never formats, events or the end of the stream.
 #[test]
 fn short_queue_keeps_formats_events_and_the_end() {

@@ -5,6 +5,7 @@
 use super::notice::ReaderInfo;
 use crate::memory::select::Selected;
 use frameshare_protocol::{Ages, CopyCount, FenceKind, MemoryKind};
+use std::time::Duration;
 
 /// Statistics of one reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,9 @@ pub struct Stats {
     pub readers: Vec<ReaderStats>,
     /// Frames published.
     pub published: u64,
+    /// Time that all frames together waited for their publication: see
+    /// [`Frame::arrived`](super::super::Frame::arrived).
+    pub waited: Duration,
     /// Slots allocated.
     pub slots: u32,
     /// Free slots.

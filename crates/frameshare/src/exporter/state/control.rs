@@ -10,11 +10,9 @@ use crate::{
         observe::Notice,
     },
     upstream::UpstreamEvent,
-    video::period_ns,
 };
 use frameshare_protocol::{
     MemoryKind, Sequence,
-    limits::automatic_queue,
     message::{Format, Payload, Reason, ToReader},
 };
 use std::{io, mem};
@@ -32,10 +30,8 @@ impl State {
         self.announced = self.kind();
         let (before, announced) = (self.next, self.announced);
         let Some(format) = self.format.clone() else { return };
-        let period = period_ns(&format.caps);
-        for link in &mut self.links {
-            link.adapt_queue(automatic_queue(period));
-        }
+        self.arrivals.reset();
+        self.adapt_queues();
         self.each_link(|link| {
             link.set_copies_for_layout(false);
             let memory = link.memory_of_frames(announced);

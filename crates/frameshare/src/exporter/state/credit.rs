@@ -3,11 +3,8 @@
 //! Credit: the number of slots that readers may lease.
 
 use super::State;
-use crate::{sys::is_own_or_root, video::period_ns};
-use frameshare_protocol::{
-    MemoryKind, SlotId,
-    limits::{automatic_credit, automatic_queue},
-};
+use crate::sys::is_own_or_root;
+use frameshare_protocol::{MemoryKind, SlotId};
 use std::collections::BTreeSet;
 
 /// The automatic credit leaves enough for this number of readers with as much.
@@ -32,21 +29,10 @@ impl State {
         left.saturating_sub((self.config.max_slots / 4).saturating_sub(in_use))
     }
 
-    /// Returns the credit of a reader that leaves it to the exporter: what suits the frame rate, or
-    /// a high one before the rate is known, and less if little is left.
+    /// Returns the credit of a reader that leaves it to the exporter: what suits the stream, and less
+    /// if little is left.
     pub fn automatic_credit(&self, left: u32) -> u32 {
-        let usual = match &self.format {
-            Some(format) => automatic_credit(period_ns(&format.caps)),
-            None => 3 * automatic_credit(None),
-        };
-        usual.min((left / MIN_READERS).max(2))
-    }
-
-    /// Returns the maximum number of untaken frames of a `latest` reader that leaves it to the
-    /// exporter.
-    pub fn automatic_queue(&self, credit: u32) -> u32 {
-        let period = self.format.as_ref().and_then(|format| period_ns(&format.caps));
-        automatic_queue(period).min(credit)
+        self.usual_credit().min((left / MIN_READERS).max(2))
     }
 
     /// Returns the number of slots of the present generation of this kind, and of its overflow,

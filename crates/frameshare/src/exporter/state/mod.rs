@@ -4,6 +4,7 @@
 
 mod admission;
 mod adopt;
+mod arrivals;
 mod backlog;
 mod blocking;
 mod control;
@@ -50,6 +51,7 @@ use crate::{
     memory::{self, select::Selected},
     sys::{self, Label, Mapping, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
 };
+use arrivals::Arrivals;
 use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
@@ -144,6 +146,7 @@ pub struct State {
     next: Sequence,
     /// Time of the last publication; 0 before the first.
     last_published: u64,
+    arrivals: Arrivals,
     format: Option<Format>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
@@ -226,6 +229,7 @@ impl State {
             promised: 0,
             next: Sequence::FIRST,
             last_published: 0,
+            arrivals: Arrivals::default(),
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),

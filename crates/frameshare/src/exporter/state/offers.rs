@@ -64,6 +64,8 @@ impl State {
             return Ok(sequence);
         };
         descriptor.area = area;
+        let now = monotonic_ns();
+        self.note_arrival(frame.arrived, frame.pts, now);
         let (length, oversized) = self.store_metadata(area, sequence, frame.metadata);
         descriptor.metadata = length;
         self.offer_all(&Offer {
@@ -72,7 +74,7 @@ impl State {
             sequence,
             oversized: oversized.as_ref(),
             is_download: false,
-            is_late: frame.late_after.is_some_and(|time| monotonic_ns() > time),
+            is_late: frame.late_after.is_some_and(|time| now > time),
             unit: frame.unit,
         });
         // One call signals the timeline values of all readers; the descriptors follow the signals.

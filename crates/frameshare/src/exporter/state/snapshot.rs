@@ -120,6 +120,7 @@ impl State {
             counters: StreamCounters {
                 published: stats.published,
                 last_published: self.last_published,
+                waited: u64::try_from(stats.waited.as_nanos()).unwrap_or(u64::MAX),
                 slots: stats.slots,
                 free_slots: stats.free_slots,
                 slot_size: stats.slot_size,

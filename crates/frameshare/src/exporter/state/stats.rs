@@ -7,6 +7,7 @@ use crate::{
     exporter::{observe::Stats, slot::Generation},
     memory::select::Selected,
 };
+use std::time::Duration;
 
 impl State {
     /// Counts a copy of a frame, and returns the number of those for its reason.
@@ -30,6 +31,7 @@ impl State {
         Stats {
             readers: self.links.iter().map(|link| link.stats(next)).collect(),
             published: next.previous().0,
+            waited: Duration::from_nanos(self.arrivals.waited),
             slots,
             free_slots,
             max_slots: self.config.max_slots,

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Times of the publications: how long frames waited for them, and how far ahead of their
+//! presentation times they were.
+
+use super::State;
+use crate::video::period_ns;
+use frameshare_protocol::limits::{automatic_credit, automatic_queue};
+
+/// Maximum of [`Arrivals::lead`]: a stream that is published faster than it plays has no use for
+/// more.
+const MAX_LEAD_NS: u64 = 1_000_000_000;
+
+/// Minimum of the automatic credit of a reader that joins before the first frame of the format.
+const CREDIT_BEFORE_FRAMES: u32 = 12;
+
+/// Times of the publications. The exporter notes each frame when it publishes it.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// Time in ns that all frames together waited.
+    pub waited: u64,
+    /// The longest time in ns by which a frame of the present format was published ahead of its
+    /// presentation time. A sink that synchronizes holds frames as long. Frames of a source that
+    /// delivers them in bursts are at most so much ahead, too. `None` before the first frame.
+    lead: Option<u64>,
+}
+
+impl Arrivals {
+    /// Forgets the frames of another format.
+    pub fn reset(&mut self) {
+        self.lead = None;
+    }
+
+    /// Notes a frame that is published now; returns whether it leads by more than those before.
+    fn note(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) -> bool {
+        self.waited = self.waited.saturating_add(arrived.map_or(0, |arrived| now.saturating_sub(arrived)));
+        let lead = pts.map_or(0, |pts| pts.saturating_sub(now)).min(MAX_LEAD_NS);
+        let grows = self.lead.is_none_or(|last| last < lead);
+        if grows {
+            self.lead = Some(lead);
+        }
+        grows
+    }
+}
+
+impl State {
+    /// Notes the times of a frame that is published now, and lets the queues of readers that leave
+    /// it to the exporter grow with them.
+    pub(super) fn note_arrival(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) {
+        if self.arrivals.note(arrived, pts, now) {
+            self.adapt_queues();
+        }
+    }
+
+    /// Adapts the queues of readers that leave it to the exporter.
+    pub(super) fn adapt_queues(&mut self) {
+        let frames = automatic_queue(self.period(), self.lead());
+        self.links.iter_mut().for_each(|link| link.adapt_queue(frames));
+    }
+
+    /// Returns the credit that suits the stream; a high one before the first frame tells its lead.
+    pub(super) fn usual_credit(&self) -> u32 {
+        match self.arrivals.lead {
+            Some(lead) => automatic_credit(self.period(), lead),
+            None => automatic_credit(self.period(), 0).max(CREDIT_BEFORE_FRAMES),
+        }
+    }
+
+    /// Returns the maximum number of untaken frames of a `latest` reader that leaves it to the
+    /// exporter.
+    pub(super) fn automatic_queue(&self, credit: u32) -> u32 {
+        automatic_queue(self.period(), self.lead()).min(credit)
+    }
+
+    fn lead(&self) -> u64 {
+        self.arrivals.lead.unwrap_or(0)
+    }
+
+    /// Returns the duration of a frame in ns, if the format tells it.
+    fn period(&self) -> Option<u64> {
+        self.format.as_ref().and_then(|format| period_ns(&format.caps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lead_is_the_longest_of_the_format() {
+        let mut arrivals = Arrivals::default();
+        assert!(arrivals.note(None, None, 100));
+        assert_eq!(arrivals.lead, Some(0));
+        assert!(arrivals.note(Some(90), Some(150), 100));
+        assert!(!arrivals.note(Some(80), Some(120), 100));
+        assert!(!arrivals.note(Some(180), Some(20), 100), "a clock that stands, a frame that is late");
+        assert_eq!((arrivals.lead, arrivals.waited), (Some(50), 30));
+        arrivals.note(None, Some(u64::MAX), 0);
+        assert_eq!(arrivals.lead, Some(MAX_LEAD_NS));
+        arrivals.reset();
+        assert_eq!(arrivals.lead, None);
+    }
+}
