@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The virtual function of `GstBaseSink` that its Rust binding lacks: `wait_event`.
+//! The virtual functions of `GstBaseSink` that its Rust binding lacks: `get_times` and `wait_event`.
 //!
-//! It is called for a gap or an end of stream in PLAYING, at its time, before it is answered.
+//! `wait_event` is called for a gap or an end of stream, before it is answered. Both wait for the
+//! clock in `GstBaseSink`; a sink that is not paced takes its buffers and events when they arrive.
 //!
 //! # Safety
 //!
@@ -14,21 +15,45 @@ use glib::{prelude::*, translate::*};
 use gst::subclass::prelude::*;
 use gst_base::subclass::prelude::*;
 
-/// A sink that handles gaps and the end of the stream when they are due.
-pub(crate) trait WaitEventImpl: BaseSinkImpl + ObjectSubclass<Type: IsA<gst::Element>> {
-    /// Handles an event that is due, after `GstBaseSink` has waited for its time.
+/// A sink that decides at run time whether buffers and events wait for their time.
+pub(crate) trait PacedSinkImpl: BaseSinkImpl + ObjectSubclass<Type: IsA<gst::Element>> {
+    /// Returns whether buffers, gaps and the end of the stream wait for their time.
+    fn is_paced(&self) -> bool;
+
+    /// Handles a gap or the end of the stream: when it is due if the sink is paced, else when it
+    /// arrives in PLAYING.
     fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError>;
 }
 
-/// Routes `wait_event` to [`WaitEventImpl::wait_event`], and splits buffer lists into buffers, each
-/// of which waits for its own time.
-pub(crate) fn override_vfuncs<T: WaitEventImpl>(class: &mut glib::Class<gst_base::BaseSink>) {
+/// Routes the functions to [`PacedSinkImpl`], and splits buffer lists into buffers, each of which
+/// has its own time.
+pub(crate) fn override_vfuncs<T: PacedSinkImpl>(class: &mut glib::Class<gst_base::BaseSink>) {
     let class = class.as_mut();
+    class.get_times = Some(get_times::<T>);
     class.wait_event = Some(wait_event::<T>);
     class.render_list = None;
 }
 
-unsafe extern "C" fn wait_event<T: WaitEventImpl>(
+/// Returns the times that `GstBaseSink` waits for: those of the buffer, or none.
+unsafe extern "C" fn get_times<T: PacedSinkImpl>(
+    sink: *mut gst_base::ffi::GstBaseSink,
+    buffer: *mut gst::ffi::GstBuffer,
+    start: *mut gst::ffi::GstClockTime,
+    end: *mut gst::ffi::GstClockTime,
+) {
+    // SAFETY: this function is only in the class of `T`, so `sink` is an instance of it, alive
+    // during the call.
+    let imp = unsafe { (*sink.cast::<T::Instance>()).imp() };
+    if !imp.is_paced() {
+        return; // both times are none already
+    }
+    if let Some(get_times) = parent_class::<T>().get_times {
+        // SAFETY: the parent's function gets what this one got.
+        unsafe { get_times(sink, buffer, start, end) };
+    }
+}
+
+unsafe extern "C" fn wait_event<T: PacedSinkImpl>(
     sink: *mut gst_base::ffi::GstBaseSink,
     event: *mut gst::ffi::GstEvent,
 ) -> gst::ffi::GstFlowReturn {
@@ -37,24 +62,40 @@ unsafe extern "C" fn wait_event<T: WaitEventImpl>(
     let (imp, event) =
         unsafe { ((*sink.cast::<T::Instance>()).imp(), from_glib_borrow::<_, gst::Event>(event)) };
     gst::panic_to_error!(imp, gst::FlowError::Error.into_glib(), {
-        let waited = parent_wait_event(imp, &event);
+        let waited = if imp.is_paced() { parent_wait_event(imp, &event) } else { preroll(imp, &event) };
         let answered = waited.and_then(|done| imp.wait_event(&event).map(|()| done));
         gst::FlowReturn::from(answered).into_glib()
     })
 }
 
-fn parent_wait_event<T: WaitEventImpl>(
+fn parent_wait_event<T: PacedSinkImpl>(
     imp: &T,
     event: &gst::Event,
 ) -> Result<gst::FlowSuccess, gst::FlowError> {
-    // SAFETY: the type's data exists once an instance does. The parent class of this type is
-    // GstBaseSink's, which lives as long as the type; its function gets an instance and an event
-    // that outlive the call.
+    // SAFETY: the parent's function gets an instance and an event that outlive the call.
     unsafe {
-        let parent = T::type_data().as_ref().parent_class();
-        let class = &*parent.cast::<gst_base::ffi::GstBaseSinkClass>();
-        let Some(wait_event) = class.wait_event else { return Ok(gst::FlowSuccess::Ok) };
+        let Some(wait_event) = parent_class::<T>().wait_event else { return Ok(gst::FlowSuccess::Ok) };
         let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
         gst::FlowSuccess::try_from_glib(wait_event(sink, event.as_ptr().cast_mut()))
     }
+}
+
+/// Waits until the element plays, as the parent's `wait_event` does before it waits for the clock.
+fn preroll<T: PacedSinkImpl>(imp: &T, event: &gst::Event) -> Result<gst::FlowSuccess, gst::FlowError> {
+    let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
+    // SAFETY: `GstBaseSink` calls `wait_event` with the preroll lock held, as this function wants;
+    // instance and event outlive the call.
+    unsafe {
+        gst::FlowSuccess::try_from_glib(gst_base::ffi::gst_base_sink_do_preroll(
+            sink,
+            event.as_ptr().cast_mut().cast(),
+        ))
+    }
+}
+
+/// Returns the class of `GstBaseSink`, the parent of this type.
+fn parent_class<T: PacedSinkImpl>() -> &'static gst_base::ffi::GstBaseSinkClass {
+    // SAFETY: the type's data exists once an instance does, and callers have one. The parent class
+    // of this type is GstBaseSink's, which lives as long as the type: for ever.
+    unsafe { &*T::type_data().as_ref().parent_class().cast::<gst_base::ffi::GstBaseSinkClass>() }
 }

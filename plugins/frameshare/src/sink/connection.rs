@@ -4,11 +4,11 @@
 //!
 //! Upstream is blocked while the sink waits, so that all frames after the wait are late by its
 //! duration. A reader that has just joined would clip their times at its own start. The sink
-//! therefore delays the stream: it adds the duration of the wait to the published times, and with
-//! `sync=true` also to those that it waits for.
+//! therefore delays the stream: it adds the duration of the wait to the published times, and unless
+//! `sync=false` is set it waits for them: a live upstream, too, catches up at full speed.
 
 use super::{imp::FrameshareSink, stream::Stream};
-use crate::sync::lock;
+use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 
@@ -64,9 +64,18 @@ impl FrameshareSink {
         let due = running.and_then(|running| running.checked_add(gst::ClockTime::from_nseconds(delay)));
         match due {
             // Returns at once with sync=false.
-            Some(due) => self.obj().wait(due).0.map(drop),
+            Some(due) if self.is_paced() => self.obj().wait(due).0.map(drop),
+            Some(due) => self.wait_for_clock(due),
             None => Ok(()),
         }
+    }
+
+    /// Waits for a running time, without the latency of the pipeline.
+    fn wait_for_clock(&self, due: gst::ClockTime) -> Result<(), gst::FlowError> {
+        while self.obj().wait_clock(due).0 == Err(gst::ClockError::Unscheduled) {
+            self.obj().wait_preroll()?;
+        }
+        Ok(())
     }
 
     /// A time in ns that stops while the pipeline is paused, if it has a clock.

@@ -16,14 +16,14 @@ use super::{
     log::CAT,
     placed::{PlaceError, Placed},
     qos::QosSummary,
-    settings::Settings,
+    settings::{SYNC, Settings},
     signals, stats,
     stream::Stream,
     units::Units,
 };
 use crate::{
     events::Timeline,
-    ffi::base_sink,
+    ffi::base_sink::{self, PacedSinkImpl},
     sync::lock,
     time::{Difference, PipelineClock},
     uri,
@@ -63,6 +63,9 @@ pub(super) struct Input {
     pub(super) lateness: Lateness,
     /// Time of the last publication.
     pub(super) published: Option<Instant>,
+    /// Arrival of the present buffer, in ns of `CLOCK_MONOTONIC`; none after a pause of the
+    /// pipeline, which is no wait.
+    pub(super) arrived: Option<u64>,
     /// An empty buffer was dropped.
     pub(super) has_dropped: bool,
     pub(super) announced: Announced,
@@ -131,6 +134,9 @@ impl ObjectImpl for FrameshareSink {
             return;
         }
         let was_set = lock(&self.settings).set(spec.name(), value);
+        if let (SYNC, Ok(sync)) = (spec.name(), value.get()) {
+            self.obj().set_sync(sync);
+        }
         if let Some(stream) = self.stream() {
             stream.waiting.property_changed();
         }
@@ -146,6 +152,7 @@ impl ObjectImpl for FrameshareSink {
                 u32::try_from(count).unwrap_or(u32::MAX).to_value()
             }
             "stats" => stats::stats(self.stream().as_deref()).to_value(),
+            SYNC => self.is_paced().to_value(),
             name => lock(&self.settings).get(name).unwrap_or_else(|| spec.default_value().clone()),
         }
     }
@@ -202,6 +209,9 @@ impl ElementImpl for FrameshareSink {
                 gst::StateChangeError
             })?;
             self.turn_async_off();
+        }
+        if matches!(transition, gst::StateChange::PausedToPlaying | gst::StateChange::PlayingToPaused) {
+            self.input().arrived = None;
         }
         let result = self.parent_change_state(transition);
         let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();

@@ -84,7 +84,8 @@ glib::wrapper! {
     ///   gets the reason.
     /// - Raw video and audio are shared. Encoded media is refused unless `encoded` is set, so that
     ///   playbin and other autopluggers decode it; `any-caps` admits media of any type.
-    /// - Frames are published when they are due (`sync=true`), with their presentation time.
+    /// - Frames of a live upstream are published when they arrive, others when they are due; `sync`
+    ///   sets either. The published presentation time contains the latency of the pipeline.
     /// - Caps, times, offsets, flags and metas cross with the frames, and the events stream-start,
     ///   tag, gap, custom events and end of stream. A flush does not: after a seek the next frame
     ///   is marked DISCONT.

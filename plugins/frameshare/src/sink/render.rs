@@ -27,6 +27,7 @@ impl FrameshareSink {
         if lock(&self.input).prepared.as_ref().is_some_and(again) {
             return Ok(gst::FlowSuccess::Ok);
         }
+        self.input().arrived = Some(frameshare::monotonic_ns());
         let prepared = match self.place(&stream, buffer) {
             tried @ (Ok(_) | Err(PlaceError::NoneFree(..))) => Some((buffer.clone(), tried)),
             // Other failures are repeated, and reported, when the frame is due.
@@ -64,9 +65,9 @@ impl FrameshareSink {
         loop {
             // Converted again after a pause, which moved the base time.
             let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
-            let (info, is_discont) = {
+            let (info, is_discont, arrived) = {
                 let input = self.input();
-                (input.info.clone(), input.is_discont)
+                (input.info.clone(), input.is_discont, input.arrived)
             };
             self.forward_timeline(times);
             let (late_after, begin) = (self.late_after(times), Instant::now());
@@ -74,7 +75,7 @@ impl FrameshareSink {
                 &placed,
                 buffer,
                 info.as_ref(),
-                Place { times, is_discont, late_after, unit },
+                Place { times, arrived, is_discont, late_after, unit },
             ) {
                 Ok(sequence) => {
                     self.input().is_discont = false;

@@ -9,7 +9,7 @@ use super::{
     stats,
     stream::Stream,
 };
-use crate::{ffi::base_sink::WaitEventImpl, sync::lock};
+use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
 use frameshare::{Interrupt, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -71,8 +71,14 @@ impl FrameshareSink {
     }
 }
 
-impl WaitEventImpl for FrameshareSink {
-    /// Handles a gap that is due, or the end of the stream, which is answered when this returns.
+impl PacedSinkImpl for FrameshareSink {
+    /// Frames of a live upstream are published when they arrive, unless `sync` is set.
+    fn is_paced(&self) -> bool {
+        let is_set = lock(&self.settings).sync;
+        self.obj().is_sync() && is_set.unwrap_or_else(|| !self.input().is_live)
+    }
+
+    /// Handles a gap, or the end of the stream, which is answered when this returns.
     fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
         if let gst::EventView::Gap(gap) = event.view() {
             self.forward_gap(gap);

@@ -35,6 +35,9 @@ pub enum LosslessReaders {
     All,
 }
 
+/// Overrides the property of `GstBaseSink`, which does not tell whether it was set.
+pub(super) const SYNC: &str = "sync";
+
 #[derive(Clone)]
 pub(super) struct Settings {
     stream: Option<String>,
@@ -56,6 +59,8 @@ pub(super) struct Settings {
     fence_timeout: Duration,
     max_retired_bytes: u64,
     max_gop_bytes: u64,
+    /// None unless it was set.
+    pub(super) sync: Option<bool>,
     pub(super) wait_for_connection: bool,
     pub(super) drain_timeout: Duration,
     pub(super) encoded: bool,
@@ -92,6 +97,7 @@ impl Default for Settings {
             fence_timeout: limits.fence_timeout,
             max_retired_bytes: limits.max_retired_bytes,
             max_gop_bytes: limits.max_gop_bytes,
+            sync: None,
             wait_for_connection: false,
             drain_timeout: Duration::from_secs(5),
             encoded: false,
@@ -220,6 +226,11 @@ impl Settings {
                     .blurb("Which frames of raw video are kept for readers that join later")
                     .mutable_ready()
                     .build(),
+                glib::ParamSpecBoolean::builder(SYNC)
+                    .nick("Sync")
+                    .blurb("Whether each frame is published at its time; unless it is set, those of a live upstream are published when they arrive")
+                    .default_value(true)
+                    .build(),
                 // GstBaseSink would drop late frames for lossless readers, too.
                 glib::ParamSpecOverride::for_class::<gst_base::BaseSink>("max-lateness"),
                 glib::ParamSpecUInt64::builder("fence-timeout")
@@ -339,6 +350,7 @@ impl Settings {
             "socket-mode" => take!(socket_mode),
             "max-slots" => take!(max_slots),
             "max-held-limit" => take!(max_held_limit),
+            SYNC => value.get().map(|value| self.sync = Some(value)).is_ok(),
             "wait-for-connection" => take!(wait_for_connection),
             "lossless-readers" => take!(lossless_readers),
             "reader-timeout" => take!(ns reader_timeout),

@@ -3,7 +3,7 @@
 //! The property `stats`, and the structures of the signals.
 
 use super::{copy_stats::by_reason, stream::Stream};
-use frameshare::exporter::{ReaderInfo, ReaderStats};
+use frameshare::exporter::{ReaderInfo, ReaderStats, Stats};
 
 /// Identity of a reader.
 pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
@@ -35,12 +35,19 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure
 }
 
+/// Mean time in ns from the arrival of a frame to its publication.
+fn mean_wait(stats: &Stats) -> u64 {
+    let waited = u64::try_from(stats.waited.as_nanos()).unwrap_or(u64::MAX);
+    waited.checked_div(stats.published).unwrap_or(0)
+}
+
 /// Statistics of a stream; before there is one, only zeros.
 pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
     let name = "framesharesink-stats";
     let Some(stream) = stream else {
         return gst::Structure::builder(name)
             .field("published", 0u64)
+            .field("mean-wait", 0u64)
             .field("copies", 0u64)
             .field("readers", gst::Array::default())
             .build();
@@ -64,6 +71,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .fold(gst::Structure::builder("paths"), |builder, (path, count)| builder.field(path, count));
     gst::Structure::builder(name)
         .field("published", stats.published)
+        .field("mean-wait", mean_wait(&stats))
         .field("paths", paths.build())
         .field("copies", by_reason(&stats.copies).map(|(_, count)| count).sum::<u64>())
         .field("copied-bytes", stream.copy_stats.bytes())

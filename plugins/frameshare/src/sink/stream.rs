@@ -41,6 +41,8 @@ pub(super) struct Times {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) times: Times,
+    /// Its arrival in the sink, in ns of `CLOCK_MONOTONIC`.
+    pub(super) arrived: Option<u64>,
     /// It follows a discontinuity, and is marked DISCONT.
     pub(super) is_discont: bool,
     /// Time after which only lossless readers get it, in ns of `CLOCK_MONOTONIC`.
@@ -312,7 +314,7 @@ impl Stream {
         placed: &Placed,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        Place { times, is_discont, late_after, unit }: Place,
+        Place { times, arrived, is_discont, late_after, unit }: Place,
     ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let discont = if is_discont { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
@@ -335,6 +337,7 @@ impl Stream {
             flags: flags::to_word(all_flags(buffer) | discont) | flags::of_crop(buffer),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
+            arrived,
             late_after,
             unit,
             keep: match placed.path {

@@ -5,6 +5,7 @@
 use super::{imp::FrameshareSink, stream::Times};
 use crate::{
     events::{self, Timeline},
+    ffi::base_sink::PacedSinkImpl,
     time::Difference,
 };
 use gst::{prelude::*, subclass::prelude::*};
@@ -12,6 +13,11 @@ use gst_base::prelude::*;
 
 /// The clocks are read one after the other: smaller differences are not sent.
 const MOVED_NS: u64 = 1_000_000;
+
+/// Maximum latency in the times of frames that are published when they arrive. A sink of a reader
+/// that waits for these times holds the frames until then: at 60 frames per second ten, which the
+/// default credit covers. Many sources report more, and deliver as early: `rtspsrc` 2 s.
+const MAX_AHEAD: gst::ClockTime = gst::ClockTime::from_mseconds(120);
 
 impl FrameshareSink {
     /// Converts times of upstream to the clock that all processes share.
@@ -34,7 +40,7 @@ impl FrameshareSink {
             _ => pts,
         };
         let (pts, dts) = (shown.and_then(running), dts.and_then(running));
-        let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
+        let late = i128::from(self.published_latency().nseconds()) + i128::from(sink.ts_offset());
         let delay = self.input().delay;
         let (difference, base) = match (self.clock.difference(), sink.base_time()) {
             (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late + delay),
@@ -54,6 +60,13 @@ impl FrameshareSink {
             dts: dts.map(|time| difference.to_monotonic(time + base)),
             duration: duration.map(|duration| (duration.nseconds() as f64 / rate) as u64),
         }
+    }
+
+    /// Returns the latency that published times contain: that of the pipeline, so that the sinks of
+    /// readers do not find every frame late.
+    fn published_latency(&self) -> gst::ClockTime {
+        let latency = self.obj().latency();
+        if self.is_paced() { latency } else { latency.min(MAX_AHEAD) }
     }
 
     /// Sends readers the segment of the frame with these times, if it is not the last one sent, or

@@ -3,6 +3,7 @@
 //! Tests of a stream from `framesharesink` to `framesharesrc` in one process: everything besides
 //! the pixels.
 
+mod arrival;
 mod autoplug;
 mod both_ends;
 mod camera;

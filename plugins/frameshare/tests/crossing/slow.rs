@@ -211,7 +211,8 @@ fn frame_that_waited_is_for_lossless_readers_only() {
     let mut lateness = Vec::new();
     let mut note = |item| {
         if let reader::Item::Frame(frame) = item {
-            lateness.push(frame.descriptor().published - frame.descriptor().pts.unwrap());
+            let descriptor = frame.descriptor();
+            lateness.push(i128::from(descriptor.published) - i128::from(descriptor.pts.unwrap()));
         }
         !lateness.is_empty()
     };
