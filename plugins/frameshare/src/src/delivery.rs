@@ -4,17 +4,18 @@
 
 use super::{
     errors,
-    frames::{self, Context, FrameError},
+    frames::{self, Context, FrameError, Shape},
     imp::FrameshareSrc,
+    live_time::{Consumer, First},
     log::CAT,
     repeat::Last,
     running::Running,
     settings::FrameshareSrcOnDisconnect,
     stats::Figures,
-    timing::RunningTime,
+    timing::Timestamps,
     way::Way,
 };
-use crate::sync::lock;
+use crate::{flags, sync::lock};
 use frameshare::{
     Descriptor, Interrupt,
     reader::{Frame, Item, ReadError, Reader},
@@ -46,13 +47,18 @@ impl FrameshareSrc {
             };
             match item {
                 Ok(Some(Item::Frame(frame))) => {
-                    if !running.settings.is_live {
+                    if running.settings.is_live {
+                        if self.skips(running, &frame) {
+                            continue;
+                        }
+                    } else {
                         self.follow_timeline(running, frame.descriptor());
                     }
                     self.open(running);
                     // The lease of the last frame may be the one before the last credit.
                     running.last = None;
                     let buffer = self.take_frame(running, frame)?;
+                    running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
                     return Ok(buffer);
                 }
@@ -72,6 +78,7 @@ impl FrameshareSrc {
                     Figures::count(&self.figures.reconnections);
                     running.is_discont = true;
                     running.file_time.begin();
+                    running.live_time.begin();
                     self.note_connection(running);
                     self.note_losses(running);
                 }
@@ -145,7 +152,7 @@ impl FrameshareSrc {
             }
         }
         // A stream without caps carries untyped bytes.
-        let time = self.running_time(running);
+        let time = self.timestamps(running);
         let shape = running.shape.get_or_insert_default();
         let context = Context {
             shape,
@@ -247,24 +254,51 @@ impl FrameshareSrc {
         let _ = element.post_message(message);
     }
 
-    /// Returns the current conversion from the exporter's time to running time, or to the
-    /// exporter's timestamps.
-    pub(super) fn running_time(&self, running: &Running) -> RunningTime {
+    /// Returns the current conversion from the exporter's times to timestamps.
+    pub(super) fn timestamps(&self, running: &Running) -> Timestamps {
         if !running.settings.is_live {
-            return RunningTime::of_exporter(running.file_time.timeline());
+            return Timestamps::of_exporter(running.file_time.timeline());
         }
-        let element = self.obj();
-        RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
+        let (difference, base) = (self.clock.difference(), self.obj().base_time());
+        let lead = running.live_time.lead();
+        Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default(), lead)
+    }
+
+    /// Places the frames of a connection in the running time, by the first of them. Returns whether
+    /// this frame is skipped.
+    fn skips(&self, running: &mut Running, frame: &Frame) -> bool {
+        let is_encoded = !running.shape.as_ref().is_some_and(Shape::is_raw_video);
+        let is_kept_unit = frame.is_kept() && is_encoded;
+        let descriptor = frame.descriptor();
+        if let (true, Some(time)) = (running.live_time.is_start(), descriptor.dts.or(descriptor.pts)) {
+            let (timestamps, lead) = (self.timestamps(running), running.live_time.lead());
+            let now = timestamps.signed(frameshare::monotonic_ns()) - lead;
+            // A frame of raw video that was kept is shown now.
+            let time = if frame.is_kept() && !is_encoded { now } else { timestamps.signed(time) - lead };
+            let first = First { time, now, is_kept_unit };
+            let consumer = Consumer::of(self);
+            gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
+            let segment = running.live_time.start(first, consumer);
+            self.replace_segment(segment);
+        }
+        running
+            .live_time
+            .skips(is_kept_unit, flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT))
+    }
+
+    fn replace_segment(&self, segment: Option<gst::FormattedSegment<gst::ClockTime>>) {
+        let Some(segment) = segment else { return };
+        gst::debug!(CAT, imp = self, "{segment:?}");
+        if let Err(error) = self.obj().new_segment(segment.upcast_ref()) {
+            gst::warning!(CAT, imp = self, "{error}");
+        }
     }
 
     /// Makes the exporter's segment that of this source, if it is new.
     fn follow_timeline(&self, running: &mut Running, descriptor: &Descriptor) {
         let time = descriptor.pts.or(descriptor.dts);
-        let Some(segment) = running.file_time.follow(time, descriptor.duration) else { return };
-        gst::debug!(CAT, imp = self, "{segment:?}");
-        if let Err(error) = self.obj().new_segment(segment.upcast_ref()) {
-            gst::warning!(CAT, imp = self, "{error}");
-        }
+        let segment = running.file_time.follow(time, descriptor.duration);
+        self.replace_segment(segment);
     }
 
     /// Keeps a frame that is about to be pushed, if it is to be repeated. A repeated unit of an

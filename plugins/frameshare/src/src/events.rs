@@ -50,13 +50,9 @@ impl FrameshareSrc {
         Ok(())
     }
 
-    /// Converts a gap to this pipeline's running time; returns none for a gap that ended before the
-    /// pipeline started.
+    /// Converts the times of a gap; returns none for a gap that ended before the pipeline started.
     fn gap(&self, running: &Running, gap: &Gap) -> Option<gst::Event> {
-        let (pts, duration) = self.running_time(running).clip(gap.pts, gap.duration);
-        if gap.duration.is_some() && duration.is_none() {
-            return None;
-        }
+        let (pts, duration) = self.timestamps(running).of_gap(gap.pts, gap.duration)?;
         Some(
             gst::event::Gap::builder(pts)
                 .duration(duration)

@@ -8,7 +8,7 @@ use super::{
     layout::BadLayout,
     leased_memory::LeasedMemory,
     picture::Picture,
-    timing::RunningTime,
+    timing::Timestamps,
     way::Way,
 };
 use crate::{
@@ -75,7 +75,7 @@ pub(super) enum FrameError {
 pub(super) struct Context<'a> {
     pub shape: &'a Shape,
     pub downstream: Downstream,
-    pub time: RunningTime,
+    pub time: Timestamps,
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
@@ -94,6 +94,10 @@ impl Shape {
         let video = crate::pool::video_info(drm.as_ref().map_or(caps, |frames| &frames.picture));
         let video = video.filter(|info| info.format() != gst_video::VideoFormat::Encoded);
         Self { video, has_device_layout: drm.is_some_and(|frames| frames.has_device_layout) }
+    }
+
+    pub fn is_raw_video(&self) -> bool {
+        self.video.is_some()
     }
 
     /// Returns the duration of one frame, if the caps name a rate.
@@ -139,7 +143,7 @@ pub(super) fn to_buffer(
     };
     // A frame of raw video that was kept for readers like this one is shown now, not when it was
     // due.
-    let shown_now = frame.is_kept() && context.shape.video.is_some() && context.time.is_live();
+    let shown_now = frame.is_kept() && context.shape.is_raw_video() && context.time.is_live();
     let lease = LeasedMemory::new(frame, context.held, context.copies);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
@@ -168,8 +172,6 @@ pub(super) fn to_buffer(
     stamp(buffer_ref, &descriptor, context.time);
     if shown_now {
         buffer_ref.set_pts(context.time.of(frameshare::monotonic_ns()));
-        buffer_ref
-            .set_duration(descriptor.duration.filter(|d| *d != u64::MAX).map(gst::ClockTime::from_nseconds));
         buffer_ref.set_flags(gst::BufferFlags::DISCONT);
     }
     Ok((buffer, way))
@@ -214,17 +216,10 @@ fn in_dma_buf(lease: LeasedMemory, picture: Option<&Picture<'_>>) -> Result<gst:
 }
 
 /// Sets the frame's times, counters and flags on a buffer.
-fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime) {
-    let (pts, duration) = match descriptor.pts {
-        Some(pts) => {
-            let (pts, duration) = time.clip(pts, descriptor.duration);
-            (Some(pts), duration)
-        }
-        None => (None, descriptor.duration.filter(|d| *d != u64::MAX).map(gst::ClockTime::from_nseconds)),
-    };
-    buffer.set_pts(pts);
-    buffer.set_dts(descriptor.dts.map(|dts| time.of(dts)));
-    buffer.set_duration(duration);
+fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: Timestamps) {
+    buffer.set_pts(descriptor.pts.and_then(|pts| time.of(pts)));
+    buffer.set_dts(descriptor.dts.and_then(|dts| time.of(dts)));
+    buffer.set_duration(descriptor.duration.and_then(|duration| time.duration(duration)));
     buffer.set_offset(descriptor.media_offset.unwrap_or(NO_OFFSET));
     buffer.set_offset_end(descriptor.media_offset_end.unwrap_or(NO_OFFSET));
     let keep = buffer.flags();

@@ -12,6 +12,7 @@
 use super::{
     copy_pool::CopyPool,
     file_time::FileTime,
+    live_time::LiveTime,
     log::CAT,
     opening_state::{Opened, Opening},
     pause::Pause,
@@ -212,6 +213,7 @@ impl BaseSrcImpl for FrameshareSrc {
             opening: Opening::default(),
             last: None,
             file_time: FileTime::default(),
+            live_time: LiveTime::default(),
             budget,
         });
         self.hold_back_allocation_queries();

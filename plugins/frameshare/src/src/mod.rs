@@ -15,6 +15,7 @@ pub(crate) mod fuzzing;
 mod imp;
 mod layout;
 mod leased_memory;
+mod live_time;
 mod log;
 mod negotiation;
 mod opening;
@@ -68,6 +69,9 @@ glib::wrapper! {
     ///   is the duration of the frames that may wait for downstream. By default these suit the
     ///   frame rate; with a higher `latency`, or a small `max-held`, a sink that synchronizes needs
     ///   a `queue` in front.
+    /// - Moves the frames of a connection together if the first ones lie before the start of the
+    ///   pipeline, or begins its segment behind them if a sink waits for the clock. No time is
+    ///   clamped.
     /// - With `is-live=false` it reads like a file: it prerolls, has no latency, and pushes the
     ///   exporter's timestamps in the exporter's segment, shifted so that the first frame has
     ///   running time 0.

@@ -7,6 +7,7 @@ use super::{
     cuda::Cuda,
     file_time::FileTime,
     frames::{Downstream, Shape},
+    live_time::LiveTime,
     opening_state::Opening,
     repeat::Last,
     settings::Settings,
@@ -49,6 +50,8 @@ pub(super) struct Running {
     pub(super) opening: Opening,
     /// The exporter's timestamps, for a source that is not live.
     pub(super) file_time: FileTime,
+    /// The place of a live source's frames in the running time.
+    pub(super) live_time: LiveTime,
     /// The last frame, to be pushed again.
     pub(super) last: Option<Last>,
     /// Limit for the memory of the exporter's metadata.

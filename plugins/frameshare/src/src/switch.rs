@@ -38,6 +38,7 @@ impl FrameshareSrc {
         running.shape = None;
         running.last = None;
         running.file_time.begin();
+        running.live_time.begin();
         running.is_discont = true;
         lock(&self.negotiated).caps = None;
         Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Conversion of the exporter's timestamps to running time.
+//! Conversion of the exporter's times to timestamps.
 
 use super::settings::{FrameshareSrcPolicy, Settings};
 use crate::{events::Timeline, time::Difference};
@@ -14,7 +14,7 @@ pub(super) fn longest(
 ) -> Option<gst::ClockTime> {
     let frame = frame.filter(|frame| !frame.is_zero())?;
     let queue = match (settings.policy, settings.max_queued) {
-        (FrameshareSrcPolicy::Latest, 0) => frameshare::automatic_queue(Some(frame.nseconds())),
+        (FrameshareSrcPolicy::Latest, 0) => frameshare::automatic_queue(Some(frame.nseconds()), 0),
         (FrameshareSrcPolicy::Latest, queue) => queue,
         (FrameshareSrcPolicy::Lossless, _) => credit,
     };
@@ -24,22 +24,24 @@ pub(super) fn longest(
     Some(longest.max(settings.latency))
 }
 
-/// Conversion from `CLOCK_MONOTONIC` to running time, as of one moment, or to the exporter's
-/// timestamps.
+/// Conversion from `CLOCK_MONOTONIC` to the timestamps of a live source, as of one moment, or to the
+/// exporter's timestamps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RunningTime {
+pub(super) struct Timestamps {
     difference: Difference,
     base: gst::ClockTime,
+    /// Time in ns that timestamps of a live source are ahead of the running time.
+    lead: i128,
     exporters: Option<Timeline>,
 }
 
-impl RunningTime {
+impl Timestamps {
     /// Returns the conversion for a pipeline with this clock difference and base time.
-    pub fn new(difference: Difference, base: gst::ClockTime) -> Self {
-        Self { difference, base, exporters: None }
+    pub fn new(difference: Difference, base: gst::ClockTime, lead: i128) -> Self {
+        Self { difference, base, lead, exporters: None }
     }
 
-    /// Returns the conversion to the exporter's timestamps, which are not clipped.
+    /// Returns the conversion to the exporter's timestamps.
     pub fn of_exporter(timeline: Timeline) -> Self {
         Self { exporters: Some(timeline), ..Self::default() }
     }
@@ -49,33 +51,45 @@ impl RunningTime {
         self.exporters.is_none()
     }
 
-    /// Returns the running time of a moment; 0 for one before the pipeline started.
-    pub fn of(&self, monotonic: u64) -> gst::ClockTime {
-        from_i128(self.signed(monotonic))
+    /// Returns the timestamp of a moment; none if it would be negative.
+    pub fn of(&self, monotonic: u64) -> Option<gst::ClockTime> {
+        let time = self.signed(monotonic);
+        (time >= 0).then(|| nearest(time))
     }
 
-    /// Returns the running time and duration of a frame, clipped to the start of the pipeline. A
-    /// frame entirely before the start gets time 0 and no duration.
-    pub fn clip(&self, pts: u64, duration: Option<u64>) -> (gst::ClockTime, Option<gst::ClockTime>) {
+    /// Returns a duration in timestamps.
+    pub fn duration(&self, duration: u64) -> Option<gst::ClockTime> {
+        let scaled = self.exporters.map_or(duration.into(), |timeline| timeline.duration(duration));
+        (duration != u64::MAX).then(|| nearest(scaled))
+    }
+
+    /// Returns the timestamp and the duration of a gap, without the part before time 0; none if no
+    /// part is left.
+    pub fn of_gap(
+        &self,
+        pts: u64,
+        duration: Option<u64>,
+    ) -> Option<(gst::ClockTime, Option<gst::ClockTime>)> {
         let start = self.signed(pts);
-        if let Some(timeline) = &self.exporters {
-            return (from_i128(start), duration.map(|duration| from_i128(timeline.duration(duration))));
+        let duration = duration.and_then(|duration| self.duration(duration));
+        if start >= 0 {
+            return Some((nearest(start), duration));
         }
-        let duration = duration.map(i128::from);
-        let left = if start >= 0 { duration } else { duration.map(|d| d + start).filter(|d| *d > 0) };
-        (from_i128(start), left.map(from_i128))
+        let left = i128::from(duration?.nseconds()) + start;
+        (left > 0).then(|| (gst::ClockTime::ZERO, Some(nearest(left))))
     }
 
-    fn signed(&self, monotonic: u64) -> i128 {
+    /// Returns the timestamp of a moment in ns.
+    pub fn signed(&self, monotonic: u64) -> i128 {
         match &self.exporters {
             Some(timeline) => timeline.position(monotonic),
-            None => self.difference.to_clock(monotonic) - i128::from(self.base.nseconds()),
+            None => self.difference.to_clock(monotonic) - i128::from(self.base.nseconds()) + self.lead,
         }
     }
 }
 
 /// Returns the nearest valid buffer time.
-fn from_i128(time: i128) -> gst::ClockTime {
+pub(super) fn nearest(time: i128) -> gst::ClockTime {
     gst::ClockTime::from_nseconds(time.clamp(0, i128::from(u64::MAX - 1)) as u64)
 }
 
@@ -83,34 +97,39 @@ fn from_i128(time: i128) -> gst::ClockTime {
 mod tests {
     use super::*;
 
-    fn started_at_10_s() -> RunningTime {
+    fn started_at_10_s(lead: i128) -> Timestamps {
         let clock = gst::ClockTime::from_seconds(110);
         let monotonic = 60_000_000_000; // the pipeline's clock is 50 s ahead
-        RunningTime::new(Difference::between(clock, monotonic), gst::ClockTime::from_seconds(60))
+        Timestamps::new(Difference::between(clock, monotonic), gst::ClockTime::from_seconds(60), lead)
     }
 
     #[test]
-    fn frame_after_start_keeps_duration() {
-        let (pts, duration) = started_at_10_s().clip(12_000_000_000, Some(40));
-        assert_eq!(pts, gst::ClockTime::from_seconds(2));
-        assert_eq!(duration, Some(gst::ClockTime::from_nseconds(40)));
+    fn time_before_start_is_none_unless_moved() {
+        let time = started_at_10_s(0);
+        assert_eq!(time.of(12_000_000_000), Some(gst::ClockTime::from_seconds(2)));
+        assert_eq!(time.of(9_999_999_999), None);
+        let moved = started_at_10_s(3_000_000_000);
+        assert_eq!(moved.of(9_000_000_000), Some(gst::ClockTime::from_seconds(2)));
+        assert_eq!(moved.of(6_000_000_000), None);
     }
 
     #[test]
-    fn frame_before_start_is_clipped() {
-        let time = started_at_10_s();
-        let (pts, duration) = time.clip(9_999_999_990, Some(40));
-        assert_eq!((pts, duration), (gst::ClockTime::ZERO, Some(gst::ClockTime::from_nseconds(30))));
-        let (pts, duration) = time.clip(5_000_000_000, Some(40));
-        assert_eq!((pts, duration), (gst::ClockTime::ZERO, None));
-        assert_eq!(time.of(0), gst::ClockTime::ZERO);
+    fn gap_is_clipped_to_start() {
+        let time = started_at_10_s(0);
+        let ns = gst::ClockTime::from_nseconds;
+        assert_eq!(time.of_gap(12_000_000_000, Some(40)), Some((ns(2_000_000_000), Some(ns(40)))));
+        assert_eq!(time.of_gap(12_000_000_000, None), Some((ns(2_000_000_000), None)));
+        assert_eq!(time.of_gap(9_999_999_990, Some(40)), Some((ns(0), Some(ns(30)))));
+        assert_eq!(time.of_gap(5_000_000_000, Some(40)), None);
+        assert_eq!(time.of_gap(5_000_000_000, None), None);
     }
 
     #[test]
-    fn extreme_times_are_clamped() {
-        let (pts, duration) = started_at_10_s().clip(u64::MAX - 1, Some(u64::MAX - 1));
-        assert!(pts > gst::ClockTime::from_seconds(1));
-        assert!(duration.is_some());
+    fn extreme_times_do_not_overflow() {
+        let time = started_at_10_s(0);
+        assert!(time.of(u64::MAX - 1) > Some(gst::ClockTime::from_seconds(1)));
+        assert_eq!(time.duration(u64::MAX), None);
+        assert!(time.of_gap(u64::MAX - 1, Some(u64::MAX - 1)).is_some());
     }
 
     #[test]
@@ -119,7 +138,7 @@ mod tests {
         let sink = settings.latency + gst::ClockTime::from_mseconds(20);
         for rate in [1, 24, 25, 30, 50, 60, 72, 75, 90, 100, 120, 144, 240, 280] {
             let period = gst::ClockTime::from_nseconds(1_000_000_000 / rate);
-            let credit = frameshare::automatic_credit(Some(period.nseconds()));
+            let credit = frameshare::automatic_credit(Some(period.nseconds()), 0);
             let longest = longest(&settings, credit, Some(period)).unwrap();
             assert!(longest >= sink, "{longest} at {rate} frames a second");
             assert!(rate > 60 || credit == 4, "{credit} at {rate}");

@@ -429,3 +429,85 @@ fn audio_is_neither_kept_nor_requested() {
         assert!(UpstreamForceKeyUnitEvent::parse(&event).is_err(), "{event:?}");
     }
 }
+
+/// Lets a reader join at a buffer of a stream that began 10 s ago, and returns all that it gets: the
+/// buffers with their running times, which are none outside of the segment.
+fn joined(video: &Video, at: usize, pipeline: &str) -> Vec<(gst::Buffer, Option<gst::ClockTime>)> {
+    let mut exporter = video.exporter("max-slots=256");
+    let began = gst::SystemClock::obtain().time() - gst::ClockTime::from_seconds(10);
+    exporter.harness.element().unwrap().set_base_time(began);
+    let mut segment = gst::FormattedSegment::<gst::ClockTime>::new();
+    segment.set_start(video.buffers[0].pts());
+    exporter.event(gst::event::Segment::new(&segment));
+    video.buffers[..at].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    let reader = Reader::watch(launch(&format!(
+        "framesharesrc socket-path={} policy=lossless connection-timeout=20000000000 ! {pipeline}",
+        exporter.path.display()
+    )));
+    exporter.wait_for_readers(1);
+    video.buffers[at..].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    exporter.event(gst::event::Eos::new());
+    let (mut all, mut segment) = (Vec::new(), gst::FormattedSegment::<gst::ClockTime>::new());
+    loop {
+        match reader.next() {
+            Arrival::Buffer(buffer, _) => {
+                let running = buffer.pts().and_then(|pts| segment.to_running_time(pts));
+                all.push((buffer, running));
+            }
+            Arrival::Event(event) => match event.view() {
+                gst::EventView::Segment(event) => segment = event.segment().downcast_ref().cloned().unwrap(),
+                gst::EventView::Eos(_) => return all,
+                _ => {}
+            },
+        }
+    }
+}
+
+/// Checks that buffers have the distances of the same units of the video, in both times.
+fn assert_distances(video: &Video, first: usize, buffers: &[(gst::Buffer, Option<gst::ClockTime>)]) {
+    assert_eq!(buffers.len(), video.buffers.len() - first);
+    let times = |buffer: &gst::Buffer| (buffer.pts().unwrap(), buffer.dts().unwrap());
+    let distances = |buffers: Vec<(gst::ClockTime, gst::ClockTime)>| {
+        let ns = |time: gst::ClockTime| i128::from(time.nseconds());
+        let pairs = buffers.windows(2);
+        pairs.map(|two| (ns(two[1].0) - ns(two[0].0), ns(two[1].1) - ns(two[0].1))).collect::<Vec<_>>()
+    };
+    let sent = distances(video.buffers[first..].iter().map(times).collect());
+    assert_eq!(distances(buffers.iter().map(|(buffer, _)| times(buffer)).collect()), sent);
+}
+
+#[test]
+fn recorder_gets_units_from_before_its_start_in_time() {
+    if !has(&["x264enc"]) {
+        return;
+    }
+    let video = Video::h264(120, "bframes=3 b-adapt=false");
+    let all = joined(&video, 60, "fakesink name=end sync=false enable-last-sample=false");
+    assert_distances(&video, 0, &all);
+    assert!(all[0].0.dts() < Some(gst::ClockTime::from_mseconds(1)), "{:?}", all[0].0.dts());
+    assert!(all.iter().all(|(buffer, running)| *running == buffer.pts()));
+}
+
+/// Nothing is delayed for a sink that waits for the clock: older units precede its segment.
+#[test]
+fn viewer_gets_units_from_before_its_start_outside_of_segment() {
+    if !has(&["x264enc"]) {
+        return;
+    }
+    let video = Video::h264(120, "bframes=3 b-adapt=false");
+    let all = joined(&video, 60, "fakesink name=end sync=true enable-last-sample=false");
+    assert_distances(&video, 0, &all);
+    assert!(all.iter().all(|(_, running)| running.is_none()), "all units are older than the reader");
+}
+
+#[test]
+fn one_of_several_sources_begins_with_next_key_unit() {
+    if !has(&["x264enc"]) {
+        return;
+    }
+    let video = Video::h264(120, "bframes=3 b-adapt=false");
+    let key = (1..120).find(|index| video.is_key(*index)).unwrap();
+    let sink = "fakesink name=end sync=false enable-last-sample=false";
+    let all = joined(&video, 60, &format!("{sink}  videotestsrc num-buffers=1 ! fakesink"));
+    assert_distances(&video, key, &all);
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `is-live=true`: where the frames of a connection lie in this pipeline's running time.
+//!
+//! Most frames lie where they were due at the exporter. The first ones of a connection may lie
+//! before the start of this pipeline, or before frames of the connection that it replaces: a
+//! joining reader gets the units of the present group of pictures, which are up to seconds old.
+//! No frame can have a negative running time, and frames whose times were clamped would lose their
+//! distances. What happens instead depends on the [`Consumer`].
+
+use super::imp::FrameshareSrc;
+use crate::pipeline;
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+
+/// The use that the pipeline makes of the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Consumer {
+    /// No sink waits for the clock, and there is no other source: all frames are moved by the same
+    /// time, so that the first one has running time 0. A muxer gets every unit.
+    Recorder,
+    /// A sink waits for the clock: moved frames would be late for as long as it plays. The segment
+    /// begins at the present time: decoders decode the units before it, and show none of them but
+    /// the one that is on display at that time.
+    Viewer,
+    /// No sink waits for the clock, and the frames must stay in step with another source: they
+    /// begin with the first key unit that is published after the connection.
+    OneOfSeveral,
+}
+
+impl Consumer {
+    /// Returns the use that the pipeline of a source makes of its frames.
+    pub fn of(source: &FrameshareSrc) -> Self {
+        let own = source.obj().clone().upcast::<gst::Element>();
+        let sinks = || {
+            pipeline::elements(own.upcast_ref()).filter_map(|one| one.downcast::<gst_base::BaseSink>().ok())
+        };
+        let is_source = |one: &gst::Element| one.element_flags().contains(gst::ElementFlags::SOURCE);
+        if sinks().any(|sink| sink.is_sync()) || sinks().next().is_none() {
+            return Self::Viewer; // or a player that adds its sinks later
+        }
+        match pipeline::elements(own.upcast_ref()).any(|one| is_source(&one) && one != own) {
+            true => Self::OneOfSeveral,
+            false => Self::Recorder,
+        }
+    }
+}
+
+/// The first frame of a connection; times in ns of the running time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First {
+    /// Its decoding time, or its presentation time if it has no other.
+    pub time: i128,
+    /// The present time.
+    pub now: i128,
+    /// It was published before the connection, and is followed by the units that depend on it.
+    pub is_kept_unit: bool,
+}
+
+/// Place of the frames in the running time. Owned by the streaming thread.
+#[derive(Debug)]
+pub(super) struct LiveTime {
+    /// Time in ns that is added to the running time of each frame, which gives its timestamp.
+    lead: i128,
+    /// Start of the segment in timestamps, and its running time.
+    segment: (i128, i128),
+    /// The next frame is the first of its connection.
+    is_start: bool,
+    /// Frames are skipped up to the next key unit.
+    awaits_key: bool,
+    /// End of the last frame, in timestamps.
+    end: i128,
+}
+
+impl Default for LiveTime {
+    fn default() -> Self {
+        Self { lead: 0, segment: (0, 0), is_start: true, awaits_key: false, end: 0 }
+    }
+}
+
+impl LiveTime {
+    /// Begins another connection.
+    pub fn begin(&mut self) {
+        (self.is_start, self.awaits_key) = (true, false);
+    }
+
+    /// Returns whether the next frame is the first of its connection.
+    pub fn is_start(&self) -> bool {
+        self.is_start
+    }
+
+    /// Returns the time in ns to add to the running time of a frame.
+    pub fn lead(&self) -> i128 {
+        self.lead
+    }
+
+    /// Places the frames of a connection by its first one. Returns a segment that precedes it, if
+    /// one is due.
+    pub fn start(
+        &mut self,
+        first: First,
+        consumer: Consumer,
+    ) -> Option<gst::FormattedSegment<gst::ClockTime>> {
+        self.is_start = false;
+        self.awaits_key = consumer == Consumer::OneOfSeveral && first.is_kept_unit;
+        let is_moved =
+            consumer == Consumer::Recorder || (consumer == Consumer::Viewer && !first.is_kept_unit);
+        if !first.is_kept_unit && first.time >= 0 {
+            return None;
+        }
+        let earliest = if is_moved && first.is_kept_unit { self.end } else { 0 };
+        self.lead = self.lead.max(earliest - first.time);
+        let segment = match (is_moved, first.is_kept_unit) {
+            (true, _) => (0, 0),
+            (false, true) => (first.now + self.lead, first.now),
+            (false, false) => (self.lead, 0),
+        };
+        (std::mem::replace(&mut self.segment, segment) != segment).then(|| {
+            let [start, running] = [segment.0, segment.1].map(super::timing::nearest);
+            let mut segment = gst::FormattedSegment::<gst::ClockTime>::new();
+            segment.set_start(start);
+            segment.set_position(start);
+            segment.set_time(running);
+            segment.set_base(running);
+            segment
+        })
+    }
+
+    /// Returns whether a frame is skipped, since those that it depends on are.
+    pub fn skips(&mut self, is_kept: bool, is_delta: bool) -> bool {
+        self.awaits_key &= is_kept || is_delta;
+        self.awaits_key
+    }
+
+    /// Records a buffer that is about to be pushed.
+    pub fn pushed(&mut self, buffer: &gst::BufferRef) {
+        if let Some(time) = buffer.pts().max(buffer.dts()) {
+            let end = time + buffer.duration().unwrap_or_default();
+            self.end = self.end.max(end.nseconds().into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i128 = 1_000_000_000;
+
+    fn kept(time: i128, now: i128) -> First {
+        First { time, now, is_kept_unit: true }
+    }
+
+    fn running(segment: &gst::FormattedSegment<gst::ClockTime>, timestamp: i128) -> Option<i128> {
+        let timestamp = gst::ClockTime::from_nseconds(timestamp as u64);
+        segment.to_running_time(timestamp).map(|time| time.nseconds().into())
+    }
+
+    #[test]
+    fn recorder_gets_kept_units_from_time_zero() {
+        gst::init().unwrap();
+        let mut time = LiveTime::default();
+        assert!(time.start(kept(-2 * SECOND, SECOND / 10), Consumer::Recorder).is_none());
+        assert_eq!(time.lead(), 2 * SECOND);
+        let mut buffer = gst::Buffer::new();
+        buffer.get_mut().unwrap().set_pts(gst::ClockTime::from_seconds(9));
+        time.pushed(&buffer);
+        // The next connection's units begin where the last frame ended.
+        time.begin();
+        assert!(time.start(kept(5 * SECOND, 8 * SECOND), Consumer::Recorder).is_none());
+        assert_eq!(time.lead(), 4 * SECOND);
+    }
+
+    #[test]
+    fn viewer_gets_kept_units_before_its_segment() {
+        gst::init().unwrap();
+        let mut time = LiveTime::default();
+        let (first, now) = (-2 * SECOND, SECOND / 10);
+        let segment = time.start(kept(first, now), Consumer::Viewer).unwrap();
+        assert_eq!(first + time.lead(), 0, "timestamps are not negative");
+        assert_eq!(running(&segment, first + time.lead()), None);
+        for later in [now, now + SECOND, 100 * SECOND] {
+            assert_eq!(running(&segment, later + time.lead()), Some(later), "nothing is delayed");
+        }
+        // Units of the next connection are not before the start, but before the present time.
+        time.begin();
+        let segment = time.start(kept(5 * SECOND, 8 * SECOND), Consumer::Viewer).unwrap();
+        assert_eq!(running(&segment, 5 * SECOND + time.lead()), None);
+        assert_eq!(running(&segment, 8 * SECOND + time.lead()), Some(8 * SECOND));
+    }
+
+    #[test]
+    fn frames_in_time_are_not_moved() {
+        for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::OneOfSeveral] {
+            let mut time = LiveTime::default();
+            let first = First { time: SECOND, now: SECOND, is_kept_unit: false };
+            assert!(time.start(first, consumer).is_none());
+            assert_eq!(time.lead(), 0);
+            assert!(!time.skips(false, true));
+        }
+    }
+
+    #[test]
+    fn one_of_several_sources_begins_at_next_key_unit() {
+        gst::init().unwrap();
+        let mut time = LiveTime::default();
+        time.start(kept(-2 * SECOND, 0), Consumer::OneOfSeveral);
+        let skipped = [(true, false), (true, true), (false, true), (false, false), (false, true)];
+        let skipped = skipped.map(|(is_kept, is_delta)| time.skips(is_kept, is_delta));
+        assert_eq!(skipped, [true, true, true, false, false]);
+    }
+}
