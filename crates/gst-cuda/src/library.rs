@@ -145,24 +145,34 @@ pub(crate) fn library() -> &'static Library {
 /// GStreamer's plugin of CUDA elements, linked to the library.
 const PLUGIN: &str = "nvcodec";
 
-/// Loads the plugin from the running GStreamer, and with it the library that belongs to it. If two
-/// GStreamer versions are installed, the soname alone may resolve to the library of the other one.
-/// A library that is already loaded is found by its soname (dlopen(3)).
-fn load_plugin() {
+/// Maps the file of the running GStreamer's plugin, and with it the library that belongs to it. If
+/// two GStreamer versions are installed, the soname alone may resolve to the library of the other
+/// one. A library that is already loaded is found by its soname (dlopen(3)).
+///
+/// The plugin is not initialized, which takes more than a second: it probes every decoder and
+/// encoder of every GPU.
+fn map_plugin() {
     // SAFETY: takes no arguments, and may be called before GStreamer is initialized.
     if unsafe { gst::ffi::gst_is_initialized() } == glib::ffi::GFALSE {
         return;
     }
-    if let Err(error) = gst::Plugin::load_by_name(PLUGIN) {
-        gst::debug!(
+    let file = gst::Registry::get().find_plugin(PLUGIN).and_then(|plugin| plugin.filename());
+    // SAFETY: GStreamer loads the same file when an element of the plugin is made; this crate does
+    // not depend on its initializers.
+    match file.map(|file| unsafe { File::new(file) }) {
+        // GStreamer keeps the code of its plugins mapped, too.
+        Some(Ok(file)) => std::mem::forget(file),
+        Some(Err(error)) => gst::debug!(
             gst::CAT_RUST,
-            "loading {FILE} from the system's default path, since plugin {PLUGIN} failed to load: {error}"
-        );
+            "loading {FILE} from the system's default path, since plugin {PLUGIN} cannot be mapped: {}",
+            loader_says(&error)
+        ),
+        None => {}
     }
 }
 
 fn find() -> Result<Library, Unavailable> {
-    load_plugin();
+    map_plugin();
     // SAFETY: the library's initializers are made to run in any process that loads it; this crate
     // does not depend on them.
     let file =

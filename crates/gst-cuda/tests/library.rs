@@ -51,6 +51,15 @@ impl Drop for Held {
 }
 
 #[test]
+fn load_initializes_no_plugin() {
+    if !is_there("plugin") {
+        return;
+    }
+    let plugin = gst::Registry::get().find_plugin("nvcodec").unwrap();
+    assert!(!plugin.is_loaded());
+}
+
+#[test]
 fn wrapped_memory_is_loaned_repeatedly() {
     if !is_there("reusable") {
         return;
