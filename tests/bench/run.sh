@@ -33,15 +33,18 @@ if [ $# = 0 ]; then
     echo "bench: without iceoryx2, which cannot be built" >&2
   fi
 fi
-bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
+bench=("$target/release/frameshare-bench")
+options=(--raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 
 if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then
   tools/setup.sh bench || echo "bench: without PipeWire, which cannot be installed" >&2
-  exec "${bench[@]}" "$@"
-fi
-why_not=$(tests/rootfs.sh why-not)
-if [ -n "$why_not" ]; then
+elif why_not=$(tests/rootfs.sh why-not) && [ -n "$why_not" ]; then
   echo "bench: this machine's GStreamer is older than 1.24, so there is no unixfd to compare with, and $why_not" >&2
-  exec "${bench[@]}" "$@"
+else
+  export ALSO="pipewire pipewire-bin gstreamer1.0-pipewire"
+  bench=(tests/rootfs.sh run "${bench[@]}")
+  options+=(--gstreamer-of "Debian trixie's, in a root file system of its own")
 fi
-ALSO="pipewire pipewire-bin gstreamer1.0-pipewire" exec tests/rootfs.sh run "${bench[@]}" --gstreamer-of "Debian trixie's, in a root file system of its own" "$@"
+# Everybody's defaults behind a live source.
+[ $# != 0 ] || "${bench[@]}" --live
+exec "${bench[@]}" "${options[@]}" "$@"

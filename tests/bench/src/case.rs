@@ -124,6 +124,11 @@ impl Transport {
         self == Self::Iceoryx2 || self.element().is_some()
     }
 
+    /// Whether GStreamer has the element that it needs.
+    pub fn is_installed(self) -> bool {
+        self.element().is_none_or(|element| gst::ElementFactory::find(element).is_some())
+    }
+
     /// An element that it needs from GStreamer's own plugins.
     pub fn element(self) -> Option<&'static str> {
         match self {
@@ -260,6 +265,18 @@ pub struct Run {
     pub program: Option<PathBuf>,
     /// H.264 clip of this frame size for transports with a decoder, played in a loop.
     pub clip: Option<PathBuf>,
+    /// The sink of a live source; `None` for the source of the comparison.
+    pub live: Option<Live>,
+}
+
+/// Settings of the sink behind a live source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Live {
+    /// Those that it has by itself.
+    Defaults,
+    /// With `sync=false`.
+    Unsynchronized,
 }
 
 impl Run {

@@ -3,8 +3,8 @@
 //! Exporter process.
 
 use crate::{
-    case::{Run, Transport},
-    decoded,
+    case::{Live, Run, Transport},
+    decoded, live,
     pace::{Exported, Pace},
     pipewire,
     sender::{Pipeline, Sender},
@@ -38,7 +38,9 @@ pub fn export(run: &Run) -> Result<()> {
         // If the receiver was dropped, this process is about to exit.
         let _ = done.send(exported);
     };
-    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, report).with_daemon(run.daemon);
+    // A live source has a pace of its own.
+    let rate = if run.live.is_some() { 0 } else { run.case.rate };
+    let pace = Pace::new(go.clone(), rate, run.warm, run.measure, report).with_daemon(run.daemon);
     let (watch, reports) = run.reads_itself().then(|| Watch::new(run.keeps_latencies())).unzip();
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
@@ -76,7 +78,10 @@ pub fn export(run: &Run) -> Result<()> {
 /// Starts a pipeline that sends frames in host memory.
 fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
     let info = run.case.size.info()?;
-    let source = Source::new(&info, run.pool, pace)?;
+    let source = match run.live {
+        Some(_) => live::source(run, pace)?,
+        None => Source::new(&info, run.pool, pace)?.upcast(),
+    };
     let sink = match run.transport {
         Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Predicting => {
             gst::ElementFactory::make("framesharesink")
@@ -95,13 +100,14 @@ fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
         true => sink.property("socket-path", &run.socket),
         false => sink,
     };
-    let sink = sink
-        .property("sync", false)
-        .property("async", false)
-        .property("enable-last-sample", false)
-        .build()?;
+    let sink = match run.live {
+        Some(Live::Defaults) => sink,
+        Some(Live::Unsynchronized) => sink.property("sync", false),
+        None => sink.property("sync", false).property("async", false).property("enable-last-sample", false),
+    };
+    let sink = sink.build()?;
     let pipeline = gst::Pipeline::new();
-    pipeline.add_many([source.upcast_ref(), &sink])?;
+    pipeline.add_many([&source, &sink])?;
     source.link(&sink)?;
     pipeline.set_state(gst::State::Playing)?;
     Ok(Pipeline::new(pipeline, sink))

@@ -23,6 +23,7 @@ mod cuda_calls;
 mod decoded;
 mod export;
 mod kernel;
+mod live;
 mod many;
 mod mps;
 mod observed;
@@ -72,6 +73,7 @@ fn main() {
         (Some("--many"), rounds) => many::all(number(rounds, 5)),
         (Some("wake-read"), Some(plan)) => exit(read_woken(&plan)),
         (Some("--wake"), rounds) => wake::all(number(rounds, 1), number(arguments.next(), 1)),
+        (Some("--live"), rounds) => live::all(number(rounds, 3)),
         (Some("--metadata"), rounds) => cost_metadata::all(number(rounds, 5)),
         (Some("--cost-of-readers"), rounds) => {
             cost_readers::all(number(rounds, 5), arguments.next().and_then(|readers| readers.parse().ok()))

@@ -12,6 +12,7 @@ frameshare-bench --report FILE...      print the tables of earlier runs from the
 frameshare-bench --slow-readers [N]    slow and paused readers of the engine, N rounds (5)
 frameshare-bench --many [N]            many streams and many readers in one process, N rounds (5)
 frameshare-bench --wake [N [READERS]]  readers that sleep, predict and spin beside a bare futex, N rounds (1)
+frameshare-bench --live [N]            live sources, defaults of every sink beside sync=false, N rounds (3)
 frameshare-bench --metadata [N]        frames with metadata, N rounds (5)
 frameshare-bench --sharing CLIP...     one decoder shared, beside one in each reader: CLIP.h264 [--gpu]
                                        [--readers N,...] [--rounds N] [--seconds S] [--raw FILE]

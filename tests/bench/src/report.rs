@@ -64,7 +64,7 @@ fn rate(figures: &Figures) -> f64 {
 }
 
 /// Largest median of all readers.
-fn p50(figures: &Figures) -> f64 {
+pub fn p50(figures: &Figures) -> f64 {
     figures.received.iter().map(|reader| reader.p50).fold(f64::NAN, f64::max)
 }
 

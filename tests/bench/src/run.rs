@@ -31,7 +31,7 @@ pub fn all(options: &Options) -> Result<()> {
     gst::init()?;
     let (here, missing): (Vec<Transport>, Vec<Transport>) =
         options.transports.iter().partition(|transport| {
-            transport.element().is_none_or(|element| gst::ElementFactory::find(element).is_some())
+            transport.is_installed()
                 && (**transport != Transport::Pipewire || pipewire::is_installed())
                 && (**transport != Transport::Iceoryx2 || options.iceoryx2.is_some())
         });
@@ -60,6 +60,7 @@ pub fn all(options: &Options) -> Result<()> {
                         .as_deref()
                         .map(|clips| Ok::<_, anyhow::Error>(clips.join(case.size.clip()?)))
                         .transpose()?,
+                    live: None,
                 };
                 let outcome = Outcome { round, transport, case, mps: Mps::here(), result: once(run)? };
                 eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
@@ -81,7 +82,7 @@ pub fn all(options: &Options) -> Result<()> {
 }
 
 /// Performs one run. The inner error names the point at which it got stuck.
-fn once(mut run: Run) -> Result<std::result::Result<Figures, String>> {
+pub fn once(mut run: Run) -> Result<std::result::Result<Figures, String>> {
     let is_pipewire = run.transport == Transport::Pipewire;
     let daemon = is_pipewire.then(|| Daemon::start(pipewire_folder(&run))).transpose()?;
     run.daemon = daemon.as_ref().map(Daemon::id);
