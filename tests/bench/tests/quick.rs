@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Smoke tests of the benchmark: short rounds of frameshare alone with two readers, and of a video
-//! that two readers share or decode. They do not depend on speed.
+//! Smoke tests of the benchmark: short rounds of frameshare alone with two readers, of a video that
+//! two readers share or decode, and of processes that take one frame. They do not depend on speed.
 
+use frameshare_tests::process::TestRun;
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 
@@ -68,4 +69,21 @@ fn shared_video_is_decoded_once() {
         let measured = ["cpu", "pss"].iter().all(|figure| process[*figure].as_u64() > Some(0));
         assert!(measured, "{process}");
     }
+}
+
+#[test]
+fn first_frame_is_timed_for_each_row() {
+    let run = TestRun::new();
+    let bench = run.command(&format!(
+        "python3 {}/first-frame.py --program {} --rounds 1 --readers 2 --rows engine,elements,gstreamer",
+        env!("CARGO_MANIFEST_DIR"),
+        env!("CARGO_BIN_EXE_frameshare-first-frame"),
+    ));
+    let lines = bench.expect_success().lines;
+    let rows: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<_> = rows.iter().map(|row| &row["case"]).collect();
+    assert_eq!(names, ["gstreamer", "engine-host", "elements-host"]);
+    assert!(rows.iter().all(|row| row["ms"].as_f64() > Some(0.0)), "{rows:?}");
+    let steps = ["main_ms", "connected_ms", "frame_ms", "closed_ms", "ms"].map(|step| rows[1][step].as_f64());
+    assert!(steps.is_sorted(), "{steps:?}");
 }
