@@ -27,7 +27,10 @@
  *
  * CUDA streams are passed as void *: a CUstream or a cudaStream_t of any context. NULL is the NULL
  * stream of the context that is current on the calling thread. A stream that was passed with a frame
- * must not be destroyed before the frame is released.
+ * must not be destroyed before the frame is released, since the release is queued behind its work then:
+ * the driver does not always notice a destroyed stream, and can crash, or take the handle for that of
+ * another stream. frameshare_frame_done_on ends the use of a stream earlier. The handle of the
+ * per-thread default stream (2) means another stream on each thread and is refused.
  */
 
 #ifndef FRAMESHARE_H
@@ -622,6 +625,18 @@ frameshare_status frameshare_frame_wait_on (const frameshare_frame *frame, void 
  * Threads: any.
  */
 frameshare_status frameshare_frame_used_on_stream (const frameshare_frame *frame, void *stream);
+
+/**
+ * Ends the use of a frame on a CUDA stream: the release waits for the work that was queued on it so far,
+ * and for none later. Does not wait. Needed only if the stream is destroyed before the release. Does
+ * nothing for host memory.
+ *
+ * Ownership: the stream may be destroyed after this.
+ * Failure: INVALID_ARGUMENT for a stream that is none; CUDA, also if the stream is being captured. The
+ *   stream must not be destroyed before the release then.
+ * Threads: any.
+ */
+frameshare_status frameshare_frame_done_on (const frameshare_frame *frame, void *stream);
 
 /**
  * Releases a frame. Does not wait: its slot returns to the exporter when the work on the streams that

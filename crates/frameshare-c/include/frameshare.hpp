@@ -122,6 +122,7 @@ public:
 
   void wait_on (void *stream) const { check (frameshare_frame_wait_on (get (), stream)); }
   void used_on_stream (void *stream) const { check (frameshare_frame_used_on_stream (get (), stream)); }
+  void done_on (void *stream) const { check (frameshare_frame_done_on (get (), stream)); }
 
   void release () noexcept { handle_.reset (); }
   void release_on (void *stream) { check (frameshare_frame_release_on (handle_.release (), stream)); }

@@ -246,6 +246,20 @@ pub unsafe extern "C" fn frameshare_frame_used_on_stream(frame: *const Frame, st
 
 /// See frameshare.h.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn frameshare_frame_done_on(frame: *const Frame, stream: *mut c_void) -> Status {
+    guard(|| {
+        // SAFETY: the header's contract.
+        let this = unsafe { object(frame, "frame") }?;
+        // SAFETY: the header's contract.
+        if let Some(stream) = unsafe { this.stream(stream) }? {
+            this.frame.done_on(&stream)?;
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// See frameshare.h.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn frameshare_frame_release(frame: *mut Frame) {
     // SAFETY: the header's contract.
     quietly((), || drop(unsafe { take(frame, "frame") }));

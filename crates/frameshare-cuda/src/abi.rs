@@ -28,11 +28,13 @@ pub(crate) mod code {
     pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
     pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
     pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
+    pub(crate) const INVALID_CONTEXT: i32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as i32;
     pub(crate) const MAP_FAILED: i32 = CUresult::CUDA_ERROR_MAP_FAILED as i32;
     pub(crate) const ECC_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as i32;
     pub(crate) const NVLINK_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as i32;
     /// CUDA_ERROR_CONTAINED, newer than cudarc's header.
     pub(crate) const CONTAINED: i32 = 226;
+    pub(crate) const INVALID_HANDLE: i32 = CUresult::CUDA_ERROR_INVALID_HANDLE as i32;
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const ILLEGAL_ADDRESS: i32 = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as i32;
     pub(crate) const LAUNCH_TIMEOUT: i32 = CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32;

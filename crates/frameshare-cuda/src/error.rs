@@ -112,6 +112,15 @@ impl Error {
         matches!(self, Error::Capturing) || self.code().is_some_and(passes)
     }
 
+    /// Returns whether a call on a stream failed because the stream, or the context of its handle,
+    /// was destroyed. The driver does not always notice.
+    #[must_use]
+    pub fn is_invalid_stream(&self) -> bool {
+        let is_invalid =
+            |code| matches!(code, code::INVALID_HANDLE | code::INVALID_CONTEXT | code::CONTEXT_IS_DESTROYED);
+        self.code().is_some_and(is_invalid)
+    }
+
     /// Returns whether memory or another resource (IPC events) is exhausted
     /// (CUDA_ERROR_OUT_OF_MEMORY).
     #[must_use]

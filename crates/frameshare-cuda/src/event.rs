@@ -42,16 +42,16 @@ impl Event {
     }
 
     /// Creates an event for use within this process only, and records the work queued on `stream`
-    /// so far. Does not block.
+    /// so far, as [`Event::record_uncaptured`] does. Does not block.
     ///
     /// # Errors
-    /// Any error that the driver returns.
+    /// As [`Event::record_uncaptured`].
     ///
     /// # References
     /// CUDA driver API, cuEventCreate, cuEventRecord.
     pub fn behind(stream: &Stream) -> Result<Event> {
         let event = Event::new(stream.context())?;
-        event.record(stream)?;
+        event.record_uncaptured(stream)?;
         Ok(event)
     }
 
@@ -97,6 +97,24 @@ impl Event {
         let _current = self.context.push()?;
         // SAFETY: both handles are alive.
         unsafe { self.context.driver().cuEventRecord(self.raw.0, stream.raw()) }
+    }
+
+    /// Like [`Event::record`], for a stream that other code owns. If the driver reports that the
+    /// stream was destroyed, records all work of the context, which includes what is left of the
+    /// stream's (measured on an H200, driver 580). A destroyed stream breaks the contract of
+    /// [`Stream::handed_in`]: the driver may also crash, or find another stream with the same
+    /// handle.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`] if the stream is being captured: the record would become a part of the
+    /// graph. CUDA_ERROR_INVALID_HANDLE if the stream belongs to another context. As
+    /// [`Event::record_context`] if the stream was destroyed.
+    pub fn record_uncaptured(&self, stream: &Stream) -> Result<()> {
+        let is_ours = stream.context().raw() == self.context.raw();
+        match stream.check_uncaptured().and_then(|()| self.record(stream)) {
+            Err(error) if is_ours && error.is_invalid_stream() => self.record_context(),
+            recorded => recorded,
+        }
     }
 
     /// Records all work of the event's context so far, on every stream. Does not block and adds no

@@ -139,6 +139,7 @@ missing_pointers_are_refused (void)
   REFUSED ("frame is NULL", frameshare_frame_copy_plane (NULL, 0, &plane, sizeof plane, 1));
   REFUSED ("frame is NULL", frameshare_frame_wait_on (NULL, NULL));
   REFUSED ("frame is NULL", frameshare_frame_used_on_stream (NULL, NULL));
+  REFUSED ("frame is NULL", frameshare_frame_done_on (NULL, NULL));
   REFUSED ("frame is NULL", frameshare_frame_release_on (NULL, NULL));
   frameshare_frame_release (NULL);
 
@@ -361,6 +362,7 @@ frame_has_what_was_published (void)
   CHECK (plane.data[0] == 10);
   OK (frameshare_frame_wait_on (frame, &plane));
   OK (frameshare_frame_used_on_stream (frame, &plane));
+  OK (frameshare_frame_done_on (frame, &plane));
 
   uint8_t rows[HEIGHT][2 * WIDTH];
   memset (rows, 0xee, sizeof rows);

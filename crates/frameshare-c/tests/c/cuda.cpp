@@ -115,6 +115,7 @@ try {
       CHECK (plane.device_pointer == 0);
       REFUSED ("per-thread", frameshare_frame_wait_on (frame.get (), per_thread));
       REFUSED ("per-thread", frameshare_frame_used_on_stream (frame.get (), per_thread));
+      REFUSED ("per-thread", frameshare_frame_done_on (frame.get (), per_thread));
       if (number % 4 == 0) {
         frame.release_on (cuda.stream);
       } else if (number % 4 == 1) {

@@ -298,6 +298,20 @@ impl Frame {
         }
     }
 
+    /// Ends the use of the frame on `stream`, of any context: the release waits for the work queued
+    /// on it so far, and for none later. The stream may be destroyed after this, before the frame
+    /// is dropped. Does not block. For frames in host memory it does nothing.
+    ///
+    /// # Errors
+    /// Any error that the driver returns, also if the stream is being captured into a CUDA graph.
+    /// A stream that was named before is waited for as before then.
+    pub fn done_on(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
+        match self.lease() {
+            Some(lease) if self.is_on_gpu() => lease.reads().done_on(stream),
+            _ => Ok(()),
+        }
+    }
+
     /// The former name of [`Frame::used_on_stream`].
     #[doc(hidden)]
     pub fn used_on(&self, stream: impl Into<Arc<Stream>>) {

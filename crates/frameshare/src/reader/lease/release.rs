@@ -38,6 +38,8 @@ pub(super) struct ReleaseStreams {
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     streams: Vec<Arc<Stream>>,
+    /// Recorded behind streams on which it was read, and is read no more.
+    done: Vec<Event>,
     /// Its address was given out without a stream: any stream of the context may read it.
     anywhere: bool,
 }
@@ -93,14 +95,14 @@ impl ReleaseStreams {
             released.fence.signal_released(released.entry, released.sequence, stream)?;
             // Behind the signal, which uses the fence, too.
             let trailing = self.trailing.lock().unwrap_or_else(PoisonError::into_inner);
-            if trailing.wait_for(&reads.streams).is_err() {
+            if trailing.wait_for(reads).is_err() {
                 self.is_trail_broken.store(true, Ordering::Relaxed);
             }
             return Ok(());
         }
         self.note(reads);
         released.signal_on(&self.prompt, |own| {
-            own.wait_for(&reads.streams)?;
+            own.wait_for(reads)?;
             if reads.anywhere {
                 own.read.record_context()?;
                 own.stream.wait(&own.read)?;
@@ -116,7 +118,7 @@ impl ReleaseStreams {
     pub fn signal_blocking(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         self.note(reads);
         released.signal_on(&self.late, |own| {
-            own.wait_for(&reads.streams)?;
+            own.wait_for(reads)?;
             if reads.anywhere {
                 own.read.record_context_blocking(&own.stream)?;
                 own.stream.wait(&own.read)?;
@@ -166,6 +168,18 @@ impl Reads {
         }
     }
 
+    /// Replaces a stream by an event behind its present work.
+    ///
+    /// # Errors
+    /// Any error that the driver returns; nothing has changed then.
+    pub fn done_on(&mut self, stream: &Stream) -> frameshare_cuda::Result<()> {
+        self.done.push(Event::behind(stream)?);
+        self.streams.retain(|known| {
+            (known.as_raw(), known.context().as_raw()) != (stream.as_raw(), stream.context().as_raw())
+        });
+        Ok(())
+    }
+
     /// Adds all streams of the context.
     pub fn anywhere(&mut self) {
         self.anywhere = true;
@@ -174,7 +188,7 @@ impl Reads {
     /// Returns the only stream on which the frame is read.
     fn only(&self) -> Option<&Stream> {
         match &self.streams[..] {
-            [stream] if !self.anywhere => Some(stream),
+            [stream] if !self.anywhere && self.done.is_empty() => Some(stream),
             _ => None,
         }
     }
@@ -202,16 +216,16 @@ impl ReleaseStream {
         Ok(Mutex::new(Self { read: Event::new(context)?, stream: Stream::new(context)? }))
     }
 
-    /// Makes the stream wait for the work queued on other streams so far.
+    /// Makes the stream wait for the work queued so far on the streams that read a frame.
     ///
     /// # Errors
     /// [`Error::Capturing`](frameshare_cuda::Error::Capturing) if one of them is being captured;
     /// the stream may then wait for some of them.
-    fn wait_for(&self, others: &[Arc<Stream>]) -> frameshare_cuda::Result<()> {
-        others.iter().try_for_each(|other| {
-            other.check_uncaptured()?;
+    fn wait_for(&self, reads: &Reads) -> frameshare_cuda::Result<()> {
+        reads.done.iter().try_for_each(|done| self.stream.wait(done))?;
+        reads.streams.iter().try_for_each(|other| {
             if other.context().as_raw() == self.stream.context().as_raw() {
-                self.read.record(other)?;
+                self.read.record_uncaptured(other)?;
                 return self.stream.wait(&self.read);
             }
             self.stream.wait(&Event::behind(other)?)
