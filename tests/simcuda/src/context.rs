@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// Maximum time for which destroying a context waits for its streams, so that a blocked stream does
@@ -35,7 +36,8 @@ pub struct Context {
 /// The streams of a context. The lock on this struct orders their submissions.
 pub struct Streams {
     pub null: Arc<Stream>,
-    pub per_thread: Arc<Stream>,
+    /// Per-thread default streams, also those of threads that have ended.
+    per_thread: HashMap<ThreadId, Arc<Stream>>,
     /// For ordered work of the driver itself, such as a context-wide record of an interprocess
     /// event.
     pub internal: Arc<Stream>,
@@ -45,8 +47,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    fn all(&self) -> impl Iterator<Item = &Arc<Stream>> {
-        [&self.null, &self.per_thread].into_iter().chain(&self.own).chain(&self.ending)
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Stream>> {
+        [&self.null].into_iter().chain(self.per_thread.values()).chain(&self.own).chain(&self.ending)
     }
 
     /// Removes a stream that is destroyed. Its work still counts as work of the context (measured
@@ -101,17 +103,22 @@ pub fn alive(handle: usize) -> Result<Arc<Context>, Code> {
     Ok(context)
 }
 
+/// Creates a stream that has no handle of its own.
+fn default_stream(kind: Kind, context: usize, state: &Arc<ContextState>) -> Arc<Stream> {
+    Stream::new(0, kind, 0, 0, context, state.clone())
+}
+
 impl Context {
     fn create(device: u32, flags: u32) -> Arc<Context> {
         let state = Arc::new(ContextState::new(device));
         let handle = new_handle();
-        let stream = |kind| Stream::new(0, kind, 0, 0, handle, state.clone());
+        let stream = |kind| default_stream(kind, handle, &state);
         let context = Arc::new(Context {
             handle,
             flags,
             streams: Mutex::new(Streams {
                 null: stream(Kind::Null),
-                per_thread: stream(Kind::Blocking),
+                per_thread: HashMap::new(),
                 internal: stream(Kind::NonBlocking),
                 own: Vec::new(),
                 ending: Vec::new(),
@@ -123,6 +130,13 @@ impl Context {
         let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         contexts.get_or_insert_default().insert(context.handle, context.clone());
         context
+    }
+
+    /// Returns the per-thread default stream of the calling thread.
+    pub fn per_thread(&self) -> Arc<Stream> {
+        let mut streams = self.streams();
+        let new = || default_stream(Kind::Blocking, self.handle, &self.state);
+        streams.per_thread.entry(thread::current().id()).or_insert_with(new).clone()
     }
 
     pub fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -164,9 +178,7 @@ impl Context {
             handles::remove(stream.handle);
             stream.close();
         }
-        for stream in [&streams.null, &streams.per_thread, &streams.internal] {
-            stream.close();
-        }
+        streams.per_thread.values().chain([&streams.null, &streams.internal]).for_each(|one| one.close());
         drop(streams);
         memory::release_context(self.handle);
     }

@@ -13,14 +13,15 @@ use std::sync::Arc;
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// Returns the stream with this handle, for 0 the NULL stream of the current context. As with the
+/// Returns the stream with this handle, for 0 the NULL stream of the current context, for 2 the
+/// calling thread's. As with the
 /// real driver, fails if no context is current, or if the stream's context has failed or is
 /// destroyed.
 pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
     let context = context::current()?;
     let stream = match handle {
         0 | LEGACY => context.streams().null.clone(),
-        PER_THREAD => context.streams().per_thread.clone(),
+        PER_THREAD => context.per_thread(),
         _ => handles::find(handle).ok_or(INVALID_HANDLE)?,
     };
     stream.state.check()?;
@@ -35,10 +36,10 @@ fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
     }
     context.wait_to_create();
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
+    let handle = handles::reuse().unwrap_or_else(new_handle);
     let (priority, state) = (priority.clamp(-5, 0), context.state.clone());
-    let stream = Stream::new(new_handle(), kind, flags, priority, context.handle, state);
+    let stream = Stream::new(handle, kind, flags, priority, context.handle, state);
     context.streams().own.push(stream.clone());
-    let handle = stream.handle;
     handles::add(stream);
     out.set(handle)
 }
@@ -84,8 +85,8 @@ crate::export! {
             Kind::Null => {
                 let context = context::current()?;
                 let streams = context.streams();
-                let blocking = streams.own.iter().filter(|other| other.kind == Kind::Blocking);
-                streams.null.is_idle() && blocking.into_iter().all(Stream::is_idle)
+                let blocking = streams.all().filter(|other| other.kind == Kind::Blocking);
+                streams.null.is_idle() && blocking.into_iter().all(|other| other.is_idle())
             }
             _ => stream.is_idle(),
         };

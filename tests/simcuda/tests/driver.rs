@@ -25,11 +25,13 @@ each! {
     content_follows_stream_order;
     fresh_memory_is_not_zeroed;
     null_stream_orders_blocking_streams;
+    each_thread_has_default_stream_of_its_own;
     wait_refers_to_last_record_before_it;
     context_wide_record_covers_every_stream;
     pageable_source_is_read_before_return;
     cuda_call_in_host_function_is_refused;
     invalid_handles_are_refused;
+    stale_handle_is_that_of_next_stream "SIMCUDA_REUSE_STREAMS" = "1";
     vmm_sizes_must_be_whole_granules;
     write_to_read_only_mapping_poisons_context;
     memory_operations_order_streams;
@@ -107,6 +109,35 @@ mod cases {
         gate.open();
         assert_eq!(cuStreamSynchronize(after), 0);
         assert_eq!(bytes(a, 8), [2; 8]);
+    }
+
+    pub fn each_thread_has_default_stream_of_its_own() {
+        const PER_THREAD: usize = 2;
+        let context = start();
+        let gate = Gate::on(PER_THREAD);
+        let event = made(|out| cuEventCreate(out, 2));
+        let of_another_thread = || {
+            assert_eq!(cuCtxPushCurrent_v2(context), 0);
+            assert_eq!((cuStreamQuery(PER_THREAD), cuEventRecord(event, PER_THREAD)), (0, 0));
+            assert_eq!(cuEventSynchronize(event), 0);
+        };
+        std::thread::scope(|scope| scope.spawn(of_another_thread).join().unwrap());
+        assert_eq!(cuStreamQuery(PER_THREAD), NOT_READY);
+        // The NULL stream, and a record of the whole context, follow those of all threads.
+        assert_eq!((cuStreamQuery(0), cuCtxRecordEvent(context, event)), (NOT_READY, 0));
+        assert_eq!(cuEventQuery(event), NOT_READY);
+        gate.open();
+        assert_eq!(cuEventSynchronize(event), 0);
+    }
+
+    pub fn stale_handle_is_that_of_next_stream() {
+        start();
+        let stale = stream();
+        assert_eq!((cuStreamDestroy_v2(stale), cuStreamQuery(stale)), (0, 400));
+        let next = stream();
+        let gate = Gate::on(next);
+        assert_eq!((next, cuStreamQuery(stale)), (stale, NOT_READY));
+        gate.open();
     }
 
     pub fn wait_refers_to_last_record_before_it() {
