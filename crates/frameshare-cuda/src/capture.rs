@@ -9,9 +9,11 @@
 //!   mode (`Relaxed`).
 //! - cuCtxRecordEvent and cuCtxSynchronize invalidate every capture in their context. Before them,
 //!   the driver is asked for captures by blocking streams; it reports no others, and none that
-//!   begins right after the answer. [`announce`] covers all.
+//!   begins right after the answer. [`announce`] covers all. After a call that has invalidated a
+//!   capture, they return [`Error::Capturing`] for a while, so that repeated attempts do not
+//!   invalidate one capture after the other.
 
-use crate::capture_mode::{announced, is_capturing};
+use crate::capture_mode::{captures, is_capturing};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -30,13 +32,13 @@ pub struct Announced(());
 /// A call of `Context::synchronize` that is under way still invalidates the capture. This crate
 /// makes one only with drivers before 555, which lack cuCtxRecordEvent.
 pub fn announce() -> Announced {
-    *announced() += 1;
+    captures().announced += 1;
     Announced(())
 }
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        *announced() -= 1;
+        captures().announced -= 1;
     }
 }
 

@@ -10,34 +10,66 @@
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::abi::{CUstream, code, flag};
 use crate::driver::Driver;
 use crate::error::log_drop;
 use crate::{Error, Result};
 
-/// Number of announced captures. Locked around context-wide calls, so that none is under way when
-/// [`announce`](crate::capture::announce) returns.
-static ANNOUNCED: Mutex<usize> = Mutex::new(0);
+/// Pause after a context-wide call that has invalidated a capture: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(128));
 
-pub(crate) fn announced() -> MutexGuard<'static, usize> {
-    ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner)
+/// Known and expected captures of this process.
+pub(crate) struct Captures {
+    /// Number of announced ones.
+    pub(crate) announced: usize,
+    /// Time until which other ones are expected: a context-wide call has invalidated one, which the
+    /// driver had not reported.
+    expected_until: Option<Instant>,
+    pause: Duration,
+}
+
+/// Locked around context-wide calls, so that none is under way when
+/// [`announce`](crate::capture::announce) returns.
+static CAPTURES: Mutex<Captures> =
+    Mutex::new(Captures { announced: 0, expected_until: None, pause: Duration::ZERO });
+
+pub(crate) fn captures() -> MutexGuard<'static, Captures> {
+    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Permission for one context-wide call: no capture can be announced meanwhile.
-pub(crate) struct NoCapture(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, usize>);
+pub(crate) struct NoCapture(MutexGuard<'static, Captures>);
 
 /// Returns the permission for a context-wide call in the current context.
 ///
 /// # Errors
-/// [`Error::Capturing`] if a capture is announced, or the driver reports one.
+/// [`Error::Capturing`] if a capture is announced, the driver reports one, or a call has just
+/// invalidated one: code that captures one stream goes on to capture others. The pause doubles with
+/// each of these calls, and halves with each that succeeds.
 pub(crate) fn exclude(driver: &Driver) -> Result<NoCapture> {
-    let announced = announced();
+    let captures = captures();
+    let is_expected = captures.expected_until.is_some_and(|until| Instant::now() < until);
     // The driver answers for the NULL stream with an error while a blocking stream captures.
-    if *announced > 0 || is_capturing(driver, std::ptr::null_mut())? {
+    if captures.announced > 0 || is_expected || is_capturing(driver, std::ptr::null_mut())? {
         return Err(Error::Capturing);
     }
-    Ok(NoCapture(announced))
+    Ok(NoCapture(captures))
+}
+
+impl NoCapture {
+    /// Learns from the result of the call, and returns it.
+    pub(crate) fn note(mut self, result: Result<()>) -> Result<()> {
+        let Captures { expected_until, pause, .. } = &mut *self.0;
+        if result.as_ref().is_err_and(Error::is_of_capture) {
+            *pause = (*pause * 2).clamp(PAUSES.0, PAUSES.1);
+            *expected_until = Some(Instant::now() + *pause);
+        } else if expected_until.take().is_some() {
+            *pause /= 2;
+        }
+        result
+    }
 }
 
 /// Returns whether a stream is being captured: the NULL stream if any blocking stream of the

@@ -103,13 +103,14 @@ impl Error {
     /// progress, or the caller runs inside a host function of a stream.
     #[must_use]
     pub fn is_deferrable(&self) -> bool {
-        let passes = |code| {
-            matches!(
-                code,
-                code::NOT_PERMITTED | code::STREAM_CAPTURE_UNSUPPORTED..=code::STREAM_CAPTURE_WRONG_THREAD
-            )
-        };
-        matches!(self, Error::Capturing) || self.code().is_some_and(passes)
+        matches!(self, Error::Capturing) || self.is_of_capture() || self.code() == Some(code::NOT_PERMITTED)
+    }
+
+    /// Returns whether the driver rejected the call because of a stream capture.
+    pub(crate) fn is_of_capture(&self) -> bool {
+        let is_of_capture =
+            |code| (code::STREAM_CAPTURE_UNSUPPORTED..=code::STREAM_CAPTURE_WRONG_THREAD).contains(&code);
+        self.code().is_some_and(is_of_capture)
     }
 
     /// Returns whether a call on a stream failed because the stream, or the context of its handle,

@@ -100,8 +100,8 @@ impl Event {
     }
 
     /// Like [`Event::record`], for a stream that other code owns. If the driver reports that the
-    /// stream was destroyed, records all work of the context, which includes what is left of the
-    /// stream's (measured on an H200, driver 580). A destroyed stream breaks the contract of
+    /// stream was destroyed, records all work of the context, which includes the unfinished work of
+    /// the stream (measured on an H200, driver 580). A destroyed stream breaks the contract of
     /// [`Stream::handed_in`]: the driver may also crash, or find another stream with the same
     /// handle.
     ///
@@ -122,18 +122,18 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Missing`] before driver 555. [`Error::Capturing`] during a stream capture that is
-    /// announced, or that a blocking stream makes; the driver reports no other, and this call
-    /// invalidates it (see [`crate::capture`]). Deferrable errors (see [`Error::is_deferrable`])
-    /// inside host functions. In each of these cases, call [`Event::record_context_blocking`] from
-    /// a worker thread.
+    /// announced, or that a blocking stream makes, and for a while after this call has invalidated
+    /// another one, which the driver does not report (see [`crate::capture`]). Deferrable errors
+    /// (see [`Error::is_deferrable`]) inside host functions. In each of these cases, call
+    /// [`Event::record_context_blocking`] from a worker thread.
     ///
     /// # References
     /// CUDA driver API, cuCtxRecordEvent.
     pub fn record_context(&self) -> Result<()> {
         let _current = self.context.push()?;
-        let _no_capture = capture_mode::exclude(self.context.driver())?;
+        let no_capture = capture_mode::exclude(self.context.driver())?;
         // SAFETY: both handles are alive.
-        unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) }
+        no_capture.note(unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) })
     }
 
     /// Like [`Event::record_context`], with a blocking fallback for drivers that lack

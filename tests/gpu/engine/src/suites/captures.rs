@@ -97,11 +97,14 @@ fn announced(seed: u64) -> Result<String> {
     each_mode(seed, count(), captures, &to_the_end(), all_intact)
 }
 
-/// Negative control: a record behind the whole context breaks an unannounced capture. Few frames:
-/// with 10,000 in each mode the driver itself crashed once (580, on an H200).
+/// Negative control: a record behind the whole context breaks an unannounced capture. The next
+/// captures stay intact, since the release is not repeated at once. Few frames: with 10,000 in each
+/// mode the driver itself crashed once (580, on an H200).
 fn plain_addresses(seed: u64) -> Result<String> {
-    each_mode(seed, 200, CaptureLoop::default(), &to_the_end(), |captured| {
-        ensure!(captured.broken > 0, "no capture is broken, so the other cases test nothing");
+    each_mode(seed, count().min(60), CaptureLoop::default(), &to_the_end(), |captured| {
+        let (graphs, broken) = (captured.graphs, captured.broken);
+        ensure!(broken > 0, "no capture is broken, so the other cases test nothing");
+        ensure!(2 * broken <= graphs, "{broken} of {graphs} captures are broken");
         Ok(())
     })
 }
