@@ -149,7 +149,7 @@ pub mod video;
 pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
-    gpu::{DropWhenIdle, wait_for_deferred_drops},
+    gpu::{DropWhenIdle, drop_behind, wait_for_deferred_drops},
     reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
     sys::{Interrupt, Label, monotonic_ns, process_id},

@@ -141,13 +141,14 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     }
 }
 
-/// As [`drop_when_idle`], for a resource that only the work behind these events uses. Without
-/// events, all work of the context does.
+/// Drops `memory`, a resource of the context `gpu`, when the work behind the events `done` is done:
+/// all the work that uses it. With `None`, drops it when all present work of the context is done
+/// (see [`DropWhenIdle`]). Does not wait.
 ///
-/// Nothing is recorded behind the whole context then. The driver may wait for its other work to
-/// free the resource: that is left to the background thread, and begins only behind the streams
-/// that another process can block.
-pub(crate) fn drop_behind(gpu: &Arc<Context>, done: Option<Vec<Event>>, memory: impl Any + Send) {
+/// With events nothing is recorded behind the whole context, which would invalidate stream captures
+/// of other code. The driver may wait for other work of the context to free the resource: that is
+/// left to a background thread, and begins only behind the streams that another process can block.
+pub fn drop_behind(gpu: &Arc<Context>, done: Option<Vec<Event>>, memory: impl Any + Send) {
     if DROPPING.get() == gpu.as_raw() {
         return drop_when_idle(gpu, memory);
     }

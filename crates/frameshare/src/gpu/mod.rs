@@ -8,5 +8,5 @@ mod deferred_drop;
 pub(crate) mod poller;
 
 pub(crate) use blockable_stream::BlockableStream;
-pub(crate) use deferred_drop::{DeferredDrop, drop_behind};
-pub use deferred_drop::{DropWhenIdle, wait_for_deferred_drops};
+pub(crate) use deferred_drop::DeferredDrop;
+pub use deferred_drop::{DropWhenIdle, drop_behind, wait_for_deferred_drops};
