@@ -291,7 +291,8 @@ impl Frame {
     }
 
     /// Names a stream, of any context, on which the frame is read: the release also waits for its
-    /// work up to the drop of the frame. For frames in host memory it does nothing.
+    /// work up to the drop of the frame. A stream of other code must live until then, or until
+    /// [`Frame::done_on`]. For frames in host memory it does nothing.
     pub fn used_on_stream(&self, stream: impl Into<Arc<Stream>>) {
         if let Some(lease) = self.lease() {
             lease.reads().on(stream.into());
@@ -334,8 +335,8 @@ impl Frame {
     ///
     /// # Safety
     ///
-    /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped, nor
-    /// is its context.
+    /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped or
+    /// [`Frame::done_on`] was called with it, nor is its context.
     ///
     /// # Errors
     /// Any error that the driver returns.

@@ -7,12 +7,13 @@
 //! and signals. The trailing stream follows the known ones, for teardown, and signals nothing.
 //!
 //! A record behind the whole context would invalidate stream captures of other code, and is made
-//! only for frames whose address was given out without a stream. Nothing is recorded on a stream
-//! that is being captured: the release is deferred until the capture has ended.
+//! only for frames whose address was given out without a stream, or whose stream was destroyed.
+//! Nothing is recorded on a stream that is being captured: the release is deferred until the
+//! capture has ended.
 
 use super::deferred_release::{DeferredReleases, Release};
 use crate::fence::{FenceError, FenceFault, ReaderFence};
-use frameshare_cuda::{context::Context, event::Event, stream::Stream};
+use frameshare_cuda::{Error, context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{EntryIndex, Sequence};
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -89,16 +90,21 @@ impl ReleaseStreams {
     pub fn signal(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         // Made current once for all the calls; a failure here repeats below, where it is handled.
         let _current = self.context.push();
-        if let Some(stream) = reads.only().filter(|stream| stream.context().as_raw() == self.context.as_raw())
-        {
-            stream.check_uncaptured().map_err(|error| released.failed(error))?;
-            released.fence.signal_released(released.entry, released.sequence, stream)?;
-            // Behind the signal, which uses the fence, too.
-            let trailing = self.trailing.lock().unwrap_or_else(PoisonError::into_inner);
-            if trailing.wait_for(reads).is_err() {
-                self.is_trail_broken.store(true, Ordering::Relaxed);
+        let is_own = |stream: &&Stream| stream.context().as_raw() == self.context.as_raw();
+        if let Some(stream) = reads.only().filter(is_own) {
+            match self.signal_itself(released, stream) {
+                // Destroyed: only the end of all work of the context includes its work.
+                Err(error) if is_of_invalid_stream(&error) => {}
+                signaled => {
+                    signaled?;
+                    // Behind the signal, which uses the fence, too.
+                    let trailing = self.trailing.lock().unwrap_or_else(PoisonError::into_inner);
+                    if trailing.wait_for(reads).is_err() {
+                        self.is_trail_broken.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(());
+                }
             }
-            return Ok(());
         }
         self.note(reads);
         released.signal_on(&self.prompt, |own| {
@@ -111,6 +117,12 @@ impl ReleaseStreams {
         })
     }
 
+    /// Signals on the stream that reads the frame.
+    fn signal_itself(&self, released: Released<'_>, stream: &Stream) -> Result<(), FenceError> {
+        stream.check_uncaptured().map_err(|error| released.failed(error))?;
+        released.fence.signal_released(released.entry, released.sequence, stream)
+    }
+
     /// As [`ReleaseStreams::signal`], but may block.
     ///
     /// # Errors
@@ -118,7 +130,13 @@ impl ReleaseStreams {
     pub fn signal_blocking(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         self.note(reads);
         released.signal_on(&self.late, |own| {
-            own.wait_for(reads)?;
+            match own.wait_for(reads) {
+                // A stream was destroyed, and the driver cannot record the end of a context's work.
+                Err(Error::Missing { .. }) => {
+                    reads.streams.iter().try_for_each(|stream| stream.context().synchronize())?;
+                }
+                waits => waits?,
+            }
             if reads.anywhere {
                 own.read.record_context_blocking(&own.stream)?;
                 own.stream.wait(&own.read)?;
@@ -147,11 +165,11 @@ impl ReleaseStreams {
 
     /// Returns the error of a lost context: every later call in it fails with it. Does not wait for
     /// GPU work.
-    pub fn find_lost_context(&self) -> Option<frameshare_cuda::Error> {
+    pub fn find_lost_context(&self) -> Option<Error> {
         // A thread that holds the lock is in a call of its own, and gets the error.
         let queried = self.trailing.try_lock().ok().map(|own| own.stream.query().err());
         let errors = queried.flatten().into_iter().chain(self.context.memory_left().err());
-        errors.into_iter().find(frameshare_cuda::Error::is_sticky)
+        errors.into_iter().find(Error::is_sticky)
     }
 
     /// Hands a release over to the deferred-release thread.
@@ -219,7 +237,7 @@ impl ReleaseStream {
     /// Makes the stream wait for the work queued so far on the streams that read a frame.
     ///
     /// # Errors
-    /// [`Error::Capturing`](frameshare_cuda::Error::Capturing) if one of them is being captured;
+    /// [`Error::Capturing`] if one of them is being captured;
     /// the stream may then wait for some of them.
     fn wait_for(&self, reads: &Reads) -> frameshare_cuda::Result<()> {
         reads.done.iter().try_for_each(|done| self.stream.wait(done))?;
@@ -233,11 +251,16 @@ impl ReleaseStream {
     }
 }
 
+/// Returns whether a stream that reads the frame was destroyed.
+fn is_of_invalid_stream(error: &FenceError) -> bool {
+    matches!(&error.cause, FenceFault::Driver(error) if error.is_invalid_stream())
+}
+
 /// Returns whether a release only has to wait: for the end of a stream capture, or of a host
 /// callback.
 pub(super) fn is_deferrable(error: &FenceError) -> bool {
     match &error.cause {
-        FenceFault::Driver(frameshare_cuda::Error::Missing { .. }) => true,
+        FenceFault::Driver(Error::Missing { .. }) => true,
         FenceFault::Driver(error) => error.is_deferrable(),
         FenceFault::Violation { .. } | FenceFault::WentBack { .. } | FenceFault::NoGpu => false,
     }
