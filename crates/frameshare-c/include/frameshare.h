@@ -823,7 +823,7 @@ frameshare_status frameshare_exporter_set_format (frameshare_exporter *exporter,
 
 /**
  * Returns a frame to be written and published. Its former content is undefined. Waits for a slot if all
- * are in use.
+ * are in use, and for the GPU if it is far behind with the frames before.
  *
  * Ownership: the frame is the caller's, until it is published or discarded.
  * Failure: INVALID_ARGUMENT, INTERRUPTED, NO_RESOURCES, CUDA; *frame is NULL.
@@ -833,7 +833,8 @@ frameshare_status frameshare_exporter_acquire (frameshare_exporter *exporter, fr
 
 /**
  * Returns a plane of a frame to be written: at writable in host memory, at device_pointer in CUDA
- * memory. The work that writes it need not wait for anything.
+ * memory. The work that writes it need not wait for anything: neither for readers nor for former work on
+ * the memory, on whatever stream.
  *
  * Ownership: the memory is the frame's.
  * Failure: INVALID_ARGUMENT; *plane is unchanged.
@@ -843,7 +844,8 @@ frameshare_status frameshare_new_frame_get_plane (const frameshare_new_frame *fr
                                                   frameshare_plane *plane);
 
 /**
- * Gives a frame back unpublished. NULL is ignored. GPU work on it must be done.
+ * Gives a frame back unpublished. NULL is ignored. Does not wait: if the device pointer of a plane was
+ * returned, its memory is written again when all work of the exporter's context so far is done.
  *
  * Ownership: takes the frame.
  * Failure: none.
@@ -868,10 +870,10 @@ frameshare_status frameshare_exporter_publish (frameshare_exporter *exporter, fr
                                                const frameshare_publish_options *options, uint64_t *sequence);
 
 /**
- * Publishes a frame that the work written so far on this CUDA stream writes, as
+ * Publishes a frame that the work queued so far on this CUDA stream writes, as
  * frameshare_exporter_publish. Host memory: the stream is not used.
  *
- * Ownership: as frameshare_exporter_publish.
+ * Ownership: as frameshare_exporter_publish. The stream may be destroyed after this.
  * Failure: as frameshare_exporter_publish; INVALID_ARGUMENT for a stream that is none.
  * Threads: as frameshare_exporter_publish.
  */

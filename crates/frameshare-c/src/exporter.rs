@@ -18,7 +18,7 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt,
     cuda::Context,
-    exporter::{self, AcquireError, Config, LosslessReaders, Purpose, Slot, SlowReaders},
+    exporter::{self, AcquireError, Config, Draft, LosslessReaders, Purpose, SlowReaders},
     fence::Written,
     memory::Address,
     monotonic_ns,
@@ -104,7 +104,7 @@ struct Layout {
 /// A frame that is written, and then published.
 #[derive(Debug)]
 pub struct NewFrame {
-    slot: Slot,
+    slot: Draft,
     layout: Arc<Layout>,
 }
 
@@ -151,7 +151,7 @@ impl Exporter {
             duration: given(options.duration_ns).or_else(|| frame.layout.duration()),
             planes: &frame.layout.planes,
             metadata,
-            ..exporter::Frame::new(&frame.slot, frame.layout.size, written)
+            ..exporter::Frame::new(frame.slot.for_publication(), frame.layout.size, written)
         };
         Ok(self.exporter.publish(frame, &self.interrupt)?.0)
     }
@@ -276,6 +276,7 @@ pub unsafe extern "C" fn frameshare_exporter_acquire(
             }
             slot => slot?,
         };
+        let slot = Draft::new(slot, this.gpu.as_ref());
         let new = Box::into_raw(Box::new(NewFrame { slot, layout }));
         // SAFETY: the header's contract.
         unsafe { store(frame, new, "frame") }?;
@@ -295,7 +296,7 @@ pub unsafe extern "C" fn frameshare_new_frame_get_plane(
         let NewFrame { slot, layout } = unsafe { object(frame, "frame") }?;
         let place = layout.format.plane(index as usize, &layout.planes, layout.size)?;
         let mut found = Plane::of(&place);
-        match slot.address() {
+        match slot.expose() {
             Address::Host(start) => {
                 // SAFETY: the plane is inside the layout, whose size the slot has at least.
                 found.writable = unsafe { start.as_ptr().add(place.offset) };

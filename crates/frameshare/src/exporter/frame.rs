@@ -55,8 +55,8 @@ pub struct Frame<'a> {
     /// memory from the last [`Unit::Key`] on for joining readers
     /// ([`Config::max_gop_bytes`](super::Config::max_gop_bytes)).
     pub unit: Unit,
-    /// User data that is dropped when every lease on the publication has ended: a guard that keeps
-    /// upstream from writing the frame.
+    /// User data that is dropped when the frame is written and every lease on the publication has
+    /// ended: a guard that keeps upstream from writing the frame.
     pub keep: Option<Box<dyn Any + Send>>,
 }
 

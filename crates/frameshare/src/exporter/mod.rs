@@ -41,7 +41,7 @@ pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted, UseGpuError};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
 pub use observe::{DmaBufStats, Notice, ReaderInfo, ReaderStats, Stats};
-pub use slot::{AcquireError, Purpose, Slot};
+pub use slot::{AcquireError, Draft, Purpose, Slot};
 pub use video::{NewFrame, VideoExporter, VideoExporterError};
 
 use crate::{
@@ -148,11 +148,15 @@ impl Exporter {
     }
 
     /// Returns a free slot of at least `size` bytes, which only the caller may write until it is
-    /// published.
+    /// published. Work that writes it need not wait for anything: all former accesses have ended.
+    ///
+    /// Dropping the slot unpublished frees it at once. If GPU work on it is under way, pass it to
+    /// [`Exporter::drop_after`] instead.
     ///
     /// # Errors
     /// [`AcquireError`]; [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
-    /// readers release frames: see [`Exporter::wait_for_slot`]. Does not wait for readers.
+    /// readers release frames, or the GPU has written some: see [`Exporter::wait_for_slot`]. Does
+    /// not wait for either.
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
         loop {
             let unallocated = match self.locked(|state| state.place(size, purpose))? {
@@ -339,8 +343,9 @@ impl Exporter {
     /// nothing: after an interrupt no reader has the frame, and it can be published again.
     ///
     /// # Errors
-    /// [`PublishError`]; no reader has the frame then. [`PublishError::Gpu`] also if `written` is a
-    /// stream that is being captured, or unknown while a capture is under way.
+    /// [`PublishError`]; no reader has the frame then, and its slot and [`Frame::keep`] are kept
+    /// until the work that writes it is done. [`PublishError::Gpu`] also if `written` is a stream
+    /// that is being captured, or unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
         let published = delivery::publish(&self.0.shared, frame, Timeout::Never, interrupt)?;
         published.ok_or(PublishError::Closed) // never: there is no timeout

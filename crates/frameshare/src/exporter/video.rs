@@ -10,7 +10,7 @@
 //! a slot that [`Exporter::filled`] has acquired and not yet returned.
 #![allow(unsafe_code)]
 
-use super::{AcquireError, BindError, Config, Exporter, Frame, PublishError, Purpose, Slot};
+use super::{AcquireError, BindError, Config, Draft, Exporter, Frame, PublishError, Purpose, Slot};
 use crate::{
     Endpoint, EndpointError, Interrupt,
     fence::Written,
@@ -162,6 +162,7 @@ impl VideoExporter {
         let planes = 0..self.planes.len();
         let planes = planes.map(|plane| self.format.plane(plane, &self.planes, self.size));
         let (planes, size, format) = (planes.collect::<Result<_, _>>()?, self.size, self.formats);
+        let slot = Draft::new(slot, self.exporter.0.shared.lock().gpu());
         Ok(NewFrame { slot, planes, size, format, pts: None, metadata: Vec::new() })
     }
 
@@ -198,7 +199,7 @@ impl VideoExporter {
             duration,
             planes: &places,
             metadata: &frame.metadata,
-            ..Frame::new(&frame.slot, frame.size, written)
+            ..Frame::new(frame.slot.for_publication(), frame.size, written)
         };
         Ok(self.exporter.publish(described, &self.interrupt)?)
     }
@@ -261,7 +262,7 @@ impl Exporter {
 /// A frame that is written, and then published.
 #[derive(Debug)]
 pub struct NewFrame {
-    slot: Slot,
+    slot: Draft,
     planes: Vec<PlaneLayout>,
     size: u64,
     /// The number of its format.
@@ -284,9 +285,10 @@ impl NewFrame {
     }
 
     /// The CUDA device pointer of the first row of a plane; `None` in host memory, and if there is
-    /// no plane of this number. Work that writes there is queued before the publication.
+    /// no plane of this number. Work that writes there is queued before the publication. A frame
+    /// that is dropped instead is written again when all work of the exporter's context is done.
     pub fn device_pointer(&self, plane: usize) -> Option<u64> {
-        match self.slot.address() {
+        match self.slot.expose() {
             Address::Device(start) => Some(start + self.planes.get(plane)?.offset as u64),
             Address::Host(_) => None,
         }

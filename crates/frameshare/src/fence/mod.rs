@@ -21,7 +21,7 @@ pub mod select;
 mod signals;
 pub mod timeline;
 
-pub use signals::{Signals, Written};
+pub use signals::{Signals, Writing, Written};
 
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{EntryIndex, FenceKind, Sequence};

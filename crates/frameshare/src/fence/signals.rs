@@ -3,7 +3,18 @@
 //! Signals of one frame to all its readers.
 
 use super::{FenceError, FenceFault, failed};
-use frameshare_cuda::{context::Context, event::Event, fence::timeline::Page, stream::Stream};
+use crate::{
+    gpu,
+    sys::{Mapping, Words, memfd},
+};
+use frameshare_cuda::{
+    Status,
+    context::Context,
+    event::Event,
+    fence::{Kind, supports, timeline::Page},
+    host::Access,
+    stream::Stream,
+};
 use frameshare_protocol::FenceKind;
 use std::sync::Arc;
 
@@ -12,7 +23,7 @@ use std::sync::Arc;
 pub enum Written<'a> {
     /// The CPU: the frame is complete. Not for frames that GPU readers get.
     Cpu,
-    /// Work queued on this stream before.
+    /// Work queued on this stream, of any context, before.
     On(&'a Stream),
     /// Work of the exporter's context on any stream.
     Somewhere,
@@ -25,11 +36,55 @@ pub struct Signals(Option<Gpu>);
 
 #[derive(Debug)]
 struct Gpu {
-    /// Recorded behind the work that writes the present frame.
-    written: Event,
+    context: Arc<Context>,
+    /// Recorded behind the work that writes a frame, each held by the publication of that frame.
+    events: Vec<Arc<Event>>,
+    /// Index of the present frame's.
+    written: usize,
     /// Stream that writes timeline values.
     stream: Arc<Stream>,
     words: Vec<(Arc<Page>, usize, u64)>,
+    /// A timeline of the exporter's own, which no reader can write: the mark of the newest frame
+    /// whose signals were written. `None` if the GPU has no timelines.
+    marks: Option<Arc<Page>>,
+    next_mark: u64,
+}
+
+/// The work that writes a frame. See [`Signals::is_writing`].
+#[derive(Debug)]
+pub struct Writing {
+    event: Arc<Event>,
+    mark: u64,
+    /// The signal stream writes the mark.
+    is_marked: bool,
+}
+
+impl Gpu {
+    fn new(context: &Arc<Context>) -> frameshare_cuda::Result<Self> {
+        Ok(Self {
+            context: context.clone(),
+            events: vec![Arc::new(Event::new(context)?)],
+            written: 0,
+            stream: Arc::new(Stream::new(context)?),
+            words: Vec::new(),
+            marks: new_marks(context),
+            next_mark: 1,
+        })
+    }
+
+    /// Takes an event that no publication holds, for the present frame.
+    fn renew_written(&mut self) -> frameshare_cuda::Result<()> {
+        let spare = self.events.iter().position(|event| Arc::strong_count(event) == 1);
+        if spare.is_none() {
+            self.events.push(Arc::new(Event::new(&self.context)?));
+        }
+        self.written = spare.unwrap_or(self.events.len() - 1);
+        Ok(())
+    }
+
+    fn written(&self) -> &Arc<Event> {
+        &self.events[self.written]
+    }
 }
 
 impl Signals {
@@ -38,26 +93,50 @@ impl Signals {
     /// # Errors
     /// Any error that the driver returns.
     pub fn new(gpu: Option<&Arc<Context>>) -> frameshare_cuda::Result<Self> {
-        let Some(gpu) = gpu else { return Ok(Self(None)) };
-        let stream = Arc::new(Stream::new(gpu)?);
-        Ok(Self(Some(Gpu { written: Event::new(gpu)?, stream, words: Vec::new() })))
+        Ok(Self(gpu.map(Gpu::new).transpose()?))
     }
 
-    /// Begins the signals of a frame.
+    /// Begins the signals of a frame. Returns the work that writes it, unless that is the CPU's.
     ///
     /// # Errors
     /// Any error that the driver returns.
-    pub fn begin(&mut self, written: Written<'_>) -> frameshare_cuda::Result<()> {
-        let Some(gpu) = &mut self.0 else { return Ok(()) };
+    pub fn begin(&mut self, written: Written<'_>) -> frameshare_cuda::Result<Option<Writing>> {
+        let Some(gpu) = &mut self.0 else { return Ok(None) };
         gpu.words.clear();
+        gpu.renew_written()?;
         match written {
-            Written::Cpu => Ok(()),
-            Written::On(stream) => {
-                stream.check_uncaptured()?;
-                gpu.written.record(stream)
+            Written::Cpu => return Ok(None),
+            Written::On(stream) if stream.context().as_raw() == gpu.context.as_raw() => {
+                gpu.written().record_uncaptured(stream)?;
             }
-            Written::Somewhere => gpu.written.record_context(),
+            // An event of this context cannot be recorded there.
+            Written::On(stream) => {
+                gpu.stream.wait(&Event::behind(stream)?)?;
+                gpu.written().record(&gpu.stream)?;
+            }
+            Written::Somewhere => gpu.written().record_context()?,
         }
+        let mark = gpu.next_mark;
+        gpu.next_mark += 1;
+        Ok(Some(Writing { event: gpu.written().clone(), mark, is_marked: false }))
+    }
+
+    /// Creates events for the frames in this number of slots, so that publications create none.
+    pub fn reserve(&mut self, slots: usize) {
+        let Some(gpu) = &mut self.0 else { return };
+        while gpu.events.len() < slots
+            && let Ok(event) = Event::new(&gpu.context)
+        {
+            gpu.events.push(Arc::new(event));
+        }
+    }
+
+    /// Returns whether the work that writes a frame is under way. Failed work writes nothing any
+    /// more. Without a call of the driver if timeline values were written behind it.
+    pub fn is_writing(&self, writing: &Writing) -> bool {
+        let marks = self.0.as_ref().and_then(|gpu| gpu.marks.as_ref()?.word(0));
+        let is_reached = marks.is_some_and(|reached| reached.load() >= writing.mark);
+        !(writing.is_marked && is_reached) && matches!(writing.event.query(), Ok(Status::Pending))
     }
 
     /// Has the signal stream wait for the work that writes the present frame: some readers get the
@@ -66,7 +145,7 @@ impl Signals {
     /// # Errors
     /// [`FenceError`] if the driver fails.
     pub fn hold(&self) -> Result<(), FenceError> {
-        let held = self.0.as_ref().map_or(Ok(()), |gpu| gpu.stream.wait(&gpu.written));
+        let held = self.0.as_ref().map_or(Ok(()), |gpu| gpu.stream.wait(gpu.written()));
         held.map_err(failed(FenceKind::None))
     }
 
@@ -77,12 +156,13 @@ impl Signals {
     pub fn begin_earlier(&mut self) -> frameshare_cuda::Result<()> {
         let Some(gpu) = &mut self.0 else { return Ok(()) };
         gpu.words.clear();
-        gpu.written.record(&gpu.stream)
+        gpu.renew_written()?;
+        gpu.written().record(&gpu.stream)
     }
 
     /// Makes a stream of this process wait for the work that writes the present frame.
     pub(crate) fn order(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
-        self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(&gpu.written))
+        self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(gpu.written()))
     }
 
     /// The stream that writes timeline values.
@@ -93,7 +173,7 @@ impl Signals {
     /// The event that a reader's own signal stream has to wait for.
     pub(super) fn written(&self, kind: FenceKind) -> Result<&Event, FenceError> {
         match &self.0 {
-            Some(gpu) => Ok(&gpu.written),
+            Some(gpu) => Ok(gpu.written()),
             None => Err(FenceError { kind, cause: FenceFault::NoGpu }),
         }
     }
@@ -108,16 +188,20 @@ impl Signals {
     }
 
     /// Signals the timeline values of all readers in one call, behind the work that writes the
-    /// frame.
+    /// frame, and its mark in `writing`.
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails.
-    pub fn flush(&mut self) -> Result<(), FenceError> {
+    pub fn flush(&mut self, writing: Option<&mut Writing>) -> Result<(), FenceError> {
         let Some(gpu) = self.0.as_mut().filter(|gpu| !gpu.words.is_empty()) else { return Ok(()) };
+        if let (Some(marks), Some(writing)) = (&gpu.marks, writing) {
+            gpu.words.push((marks.clone(), 0, writing.mark));
+            writing.is_marked = true;
+        }
         let words: Vec<_> =
             gpu.words.iter().filter_map(|(page, word, value)| Some((page.word(*word)?, *value))).collect();
         let signal = || {
-            gpu.stream.wait(&gpu.written)?;
+            gpu.stream.wait(gpu.written())?;
             gpu.stream.write_words(&words)
         };
         let signaled = signal().map_err(failed(FenceKind::Timeline));
@@ -125,4 +209,24 @@ impl Signals {
         gpu.words.clear();
         signaled
     }
+}
+
+impl Drop for Gpu {
+    /// Unregisters the marks behind the stream that writes them.
+    fn drop(&mut self) {
+        if let Some(marks) = self.marks.take() {
+            self.words.clear();
+            let done = Event::behind(&self.stream).ok().map(|done| vec![done]);
+            gpu::drop_behind(&self.context, done, marks);
+        }
+    }
+}
+
+/// Creates the timeline of an exporter's own, if the GPU has timelines.
+fn new_marks(context: &Arc<Context>) -> Option<Arc<Page>> {
+    const SIZE: usize = 4096;
+    supports(Kind::Timeline, context.device()).ok()?;
+    let file = memfd("frameshare:marks", SIZE as u64).ok()?;
+    let memory = Words::from(Mapping::writable(file, SIZE).ok()?);
+    Page::new(context, Arc::new(memory), Access::ReadWrite).ok().map(Arc::new)
 }

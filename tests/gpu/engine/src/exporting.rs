@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::exporter::{
-    self, AcquireError, Exporter, Frame, History, Notice, Purpose, Slot, SlowReaders,
+    self, AcquireError, Draft, Exporter, Frame, History, Notice, PublishError, Purpose, Slot, SlowReaders,
 };
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt, Sequence};
@@ -21,7 +21,7 @@ use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{
-    Bind, Circulate, Circulated, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats,
+    Bind, Circulate, Circulated, Command, Fate, Publish, Published, ReaderStats, Reply, Says, Slow, Stats,
     misplaced,
 };
 use crate::measure::Meter;
@@ -203,21 +203,26 @@ impl Exporting {
             let (_, total) = self.gpu.context.memory_left()?;
             self.load = Some(Scratch::new(&self.gpu, LOAD.max(total / 64))?);
         }
+        if job.second_elsewhere {
+            self.second = self.gpu.another()?.another_stream()?;
+        }
         let begin = Instant::now();
         let (mut last, mut longest_gap) = (begin, Duration::ZERO);
         let mut meter = Meter::new(job.count_from);
         for index in 0..job.frames {
             meter.before(index);
             let slot = match self.exporter.acquire(job.size, Purpose::Copy) {
-                Err(error @ AcquireError::Memory(_)) => {
+                Err(error @ (AcquireError::Memory(_) | AcquireError::Exhausted { .. })) => {
                     self.exporter.wait_for_slot(job.size, error, &self.interrupt)?
                 }
                 slot => slot?,
             };
-            let (stream, slow): (&Stream, _) = match job.second.filter(|_| index % 2 == 1) {
-                Some(slow) => (&self.second, slow),
-                None => (&self.gpu.stream, job.slow),
+            let (stream, slow, fate): (&Stream, _, _) = match job.second.filter(|_| index % 2 == 1) {
+                Some(slow) => (&self.second, slow, job.second_fate),
+                None => (&self.gpu.stream, job.slow, Fate::Published),
             };
+            // A frame without a sequence number has other bytes than the next one.
+            let unnumbered = if !matches!(fate, Fate::Published | Fate::Late) { 100 } else { 0 };
             gpu::slow(stream, slow, &mut self.random)?;
             if let Some(load) = &self.load {
                 for _ in 0..job.load {
@@ -227,7 +232,7 @@ impl Exporting {
             match self.source.as_ref().filter(|_| job.copy) {
                 Some(source) => source.copy_to(&slot, job.size, stream)?,
                 None if job.unwritten => {}
-                None => gpu::write(&slot, 0, job.size, self.next, stream)?,
+                None => gpu::write(&slot, 0, job.size, self.next + unnumbered, stream)?,
             }
             let metadata = self.next.to_le_bytes().repeat(job.metadata);
             let written = match job.says {
@@ -237,6 +242,26 @@ impl Exporting {
                 Says::Somewhere => Written::Somewhere,
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
+            let frame = match fate {
+                Fate::Published => frame,
+                Fate::Late => Frame { late_after: Some(0), ..frame },
+                Fate::Refused => {
+                    let published =
+                        self.exporter.publish(Frame { offset: slot.size(), ..frame }, &self.interrupt);
+                    ensure!(matches!(published, Err(PublishError::Invalid(_))), "{published:?}");
+                    continue;
+                }
+                Fate::Dropped => {
+                    let draft = Draft::new(slot, Some(&self.gpu.context));
+                    draft.expose();
+                    continue;
+                }
+                Fate::Discarded => {
+                    let Written::On(stream) = written else { bail!("the writer is not known") };
+                    self.exporter.drop_after(stream, Box::new(slot))?;
+                    continue;
+                }
+            };
             let sequence = self.exporter.publish(frame, &self.interrupt)?;
             ensure!(
                 sequence == Sequence(self.next),

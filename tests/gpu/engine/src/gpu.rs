@@ -68,6 +68,13 @@ impl Gpu {
         Ok(Stream::new(&self.context)?)
     }
 
+    /// Returns a wrapper of a stream that does not keep it alive.
+    pub fn raw_handle(stream: &Stream) -> Stream {
+        // SAFETY: the stream belongs to this context. That it is destroyed before the wrapper is
+        // not used again but for the end of its work, which the case tests.
+        unsafe { Stream::handed_in(stream.context(), stream.as_raw(), ()) }
+    }
+
     /// Returns a second wrapper of the stream, as for a stream that comes from other code.
     pub fn another_handle(&self) -> Stream {
         // SAFETY: the stream belongs to this context, and the passed `Arc` keeps it alive.

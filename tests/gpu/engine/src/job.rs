@@ -272,6 +272,21 @@ pub enum Says {
     Somewhere,
 }
 
+/// Fate of a frame whose slot was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    #[default]
+    Published,
+    /// It is published too late for any `latest` reader.
+    Late,
+    /// Its publication fails.
+    Refused,
+    /// It is dropped behind the writer's stream without a publication.
+    Discarded,
+    /// It is dropped without a publication, and without the name of a stream.
+    Dropped,
+}
+
 /// Parameters of a publication run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Publish {
@@ -282,6 +297,10 @@ pub struct Publish {
     pub slow: Slow,
     /// Lets a second writer, with its own stream and this delay, write every other frame.
     pub second: Option<Slow>,
+    /// The second writer's stream is of another context.
+    pub second_elsewhere: bool,
+    /// Fate of the second writer's frames.
+    pub second_fate: Fate,
     pub says: Says,
     /// Writes nothing: each frame keeps the previous content of its slot.
     pub unwritten: bool,
@@ -333,6 +352,17 @@ pub enum Where {
     ElsewhereUnnamed,
 }
 
+/// Use of a stream that the reader destroys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Temporary {
+    /// Names it, and ends the use of the frame on it (`done_on`).
+    Done,
+    /// Ends the use before it queues the work.
+    DoneEarly,
+    /// Names it alone, against the contract.
+    Named,
+}
+
 /// Processing of each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Use {
@@ -363,6 +393,8 @@ pub struct Read {
     /// Expects all bytes to be zero, as in slots that were never written.
     pub zero: bool,
     pub on: Where,
+    /// Reads each frame on a stream of its own, which is destroyed before the frame is released.
+    pub temporary: Option<Temporary>,
     pub slow: Slow,
     /// Processing of each frame.
     pub what: Use,

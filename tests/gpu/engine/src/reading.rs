@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where, misplaced};
+use crate::job::{Command, Connect, End, Read, Reply, Temporary, Use, WasRead, Where, misplaced};
 use crate::measure::{Meter, percentiles, since};
 
 /// Number of pending downloads beyond the reader's credit, so that a frame can be released before
@@ -212,28 +212,40 @@ impl Reading {
         }
         let gpu = if at_home(job.on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
         let Some(gpu) = gpu else { bail!("the reader has no GPU") };
-        if !job.without_wait && !job.named {
+        let mut stream = gpu.stream.clone();
+        if job.temporary.is_some() {
+            stream = Arc::new(gpu.another_stream()?);
+        }
+        if !job.without_wait && !job.named && job.temporary.is_none() {
             std::thread::sleep(Duration::from_millis(job.sit_ms));
-            match frame.wait_on(&gpu.stream) {
+            match frame.wait_on(&stream) {
                 // The reader reports the cause at the request for the next frame.
                 Err(FenceError { cause: FenceFault::WentBack { .. }, .. }) => return Ok(()),
                 waits => waits?,
             }
         }
-        let from = match job.named {
-            true => frame.address_on(&gpu.stream)?,
-            false => frame.address(),
+        let from = match (job.temporary, job.named) {
+            (Some(Temporary::Named), _) => frame.address_on(&Arc::new(Gpu::raw_handle(&stream)))?,
+            (Some(_), _) | (None, true) => frame.address_on(&stream)?,
+            (None, false) => frame.address(),
         };
+        if job.temporary == Some(Temporary::DoneEarly) {
+            frame.done_on(&stream)?;
+        }
         let from = gpu::device(from)?;
-        gpu::slow(&gpu.stream, job.slow, &mut self.random)?;
+        gpu::slow(&stream, job.slow, &mut self.random)?;
         let expected = if job.zero { 0 } else { gpu::byte_of(sequence) };
         match (job.what, &mut self.captures, &self.scratch) {
             (Use::Check, Some((_, captures)), _) => {
-                captures.begin((&frame, from), expected, &gpu.stream, PATIENCE)?;
+                captures.begin((&frame, from), expected, &stream, PATIENCE)?;
             }
-            (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, from, &gpu.stream)?,
+            (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, from, &stream)?,
             _ => bail!("no GPU resources for this mode"),
         }
+        if job.temporary == Some(Temporary::Done) {
+            frame.done_on(&stream)?;
+        }
+        drop(stream);
         if job.on == Where::Elsewhere {
             frame.used_on_stream(gpu.another_handle());
         }

@@ -31,6 +31,22 @@ pub fn publish(
     timeout: Timeout,
     interrupt: &Interrupt,
 ) -> Result<Option<Sequence>, PublishError> {
+    let mut frame = Some(frame);
+    let published = try_publish(shared, &mut frame, timeout, interrupt);
+    if let Some(frame) = frame {
+        shared.with(|state| state.abandon(frame));
+    }
+    published
+}
+
+/// As [`publish`], but takes the frame only if it is handed out.
+fn try_publish(
+    shared: &Shared,
+    unpublished: &mut Option<Frame<'_>>,
+    timeout: Timeout,
+    interrupt: &Interrupt,
+) -> Result<Option<Sequence>, PublishError> {
+    let Some(frame) = unpublished.as_ref() else { return Ok(None) };
     let inner = &frame.slot.0;
     if inner.exporter != shared.id {
         return Err(InvalidFrame::ForeignSlot.into());
@@ -58,9 +74,8 @@ pub fn publish(
 
     prepare_large_areas(shared, frame.metadata.len());
     let weight = Weight::of(frame.slot, frame.metadata.len());
-    let mut content = kept_content(shared, &frame);
-    let size = frame.size;
-    let mut frame = Some((frame, descriptor));
+    let mut content = kept_content(shared, frame);
+    let (slot, size) = (frame.slot, frame.size);
     // Download target: not requested yet, requested without success, or a slot.
     let mut target: Option<Option<Slot>> = None;
     loop {
@@ -68,7 +83,6 @@ pub fn publish(
             if state.is_closed() {
                 return Some(Some(Err(PublishError::Closed)));
             }
-            let slot = frame.as_ref()?.0.slot;
             if state.would_lose(weight) {
                 return None;
             }
@@ -82,9 +96,8 @@ pub fn publish(
                 return Some(None);
             }
             // Every reader has room: from here on only links fail.
-            let (frame, descriptor) = frame.take()?;
-            let target = target.get_or_insert_default();
-            Some(Some(state.hand_out(frame, descriptor, content.take(), target)))
+            let (frame, target) = (unpublished.take()?, target.get_or_insert_default());
+            Some(Some(state.hand_out(frame, descriptor.clone(), content.take(), target)))
         })?;
         match outcome {
             Some(Some(outcome)) => return outcome.map(Some),

@@ -2,8 +2,10 @@
 
 //! Slots, from the view of their holders.
 
+mod draft;
 mod generation;
 
+pub use draft::Draft;
 pub use generation::{AdoptedId, Generation, Unallocated, Vacancy};
 
 use super::error::Interrupted;
@@ -22,8 +24,8 @@ use std::{
 /// An exported allocation that holds one frame.
 ///
 /// A clone keeps the slot from being used for another frame. The slot is free when the last clone
-/// is dropped and every lease on publications in it has ended. Its memory lives as long as any
-/// clone.
+/// is dropped, every lease on publications in it has ended, and the work that writes them is done.
+/// Its memory lives as long as any clone.
 #[derive(Clone, Debug)]
 pub struct Slot(pub(in crate::exporter) Arc<SlotInner>);
 

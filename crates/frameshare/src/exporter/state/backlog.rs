@@ -123,7 +123,7 @@ impl State {
             self.end_lease(frame.area);
         }
         offered?;
-        if let Err(error) = self.signals.flush() {
+        if let Err(error) = self.signals.flush(None) {
             return Err(Ending::new(Reason::Failed, format!("the exporter's GPU has failed: {error}")));
         }
         let link = &mut self.links[index];

@@ -124,9 +124,9 @@ impl State {
         self.dma_bufs.count(slot);
     }
 
-    /// Ends a publication: its slot is free, and its user data is dropped, when devices have
-    /// finished their work on it.
-    pub(super) fn end_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) {
+    /// Frees the slot of a publication that is written and has no leases, and drops its user data,
+    /// when devices have finished their work on it.
+    pub(super) fn free(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) {
         if slot.0.memory.dma_buf().is_none() {
             self.dropped.extend(keep);
             return;

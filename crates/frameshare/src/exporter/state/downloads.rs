@@ -147,7 +147,7 @@ impl State {
             let sequence = descriptor.sequence;
             self.end_lease(*source);
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
-            if let Some(area) = self.open_publication(download.slot.clone(), None) {
+            if let Some(area) = self.open_publication(download.slot.clone(), None, None) {
                 self.copies.count("download");
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
                 let metadata = self.load_metadata(*source, descriptor.metadata);

@@ -142,6 +142,8 @@ pub struct State {
     promised: u32,
     /// Publications by metadata area.
     publications: Vec<Option<Publication>>,
+    /// Publications without leases whose writes are under way.
+    unwritten: Vec<Publication>,
     /// The sequence number of the next publication.
     next: Sequence,
     /// Time of the last publication; 0 before the first.
@@ -215,6 +217,7 @@ impl State {
             memory: memory::select::select(config.memory, config.gpu.as_ref())?,
             signals: Signals::new(config.gpu.as_ref())?,
             publications: (0..config.max_slots).map(|_| None).collect(),
+            unwritten: Vec::new(),
             config,
             label,
             in_host: false,
@@ -303,6 +306,7 @@ impl State {
         let progress = !ended.is_empty();
         self.end_leases(ended.drain(..));
         self.ended_leases = ended;
+        self.collect_written();
         self.collect_dma_bufs();
         self.pinned.collect(&mut self.dropped);
         if self.downloads.is_some() {
@@ -349,17 +353,22 @@ impl State {
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
-        self.pinned.add(stream, what)
+        let done = self.pinned.record(stream)?;
+        self.pinned.hold(done, what);
+        Ok(())
     }
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
     pub fn has_more_to_do(&self) -> bool {
-        !self.draining.is_empty() || !self.pinned.is_empty() || self.dma_bufs.has_unsettled()
+        !self.draining.is_empty()
+            || !self.pinned.is_empty()
+            || !self.unwritten.is_empty()
+            || self.dma_bufs.has_unsettled()
     }
 
     /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
-        self.fences_pending || !self.pinned.is_empty() || self.is_downloading()
+        self.fences_pending || !self.pinned.is_empty() || !self.unwritten.is_empty() || self.is_downloading()
     }
 
     pub fn config(&self) -> &Config {

@@ -43,11 +43,11 @@ impl State {
         // none.
         let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
-        let _current = match current.and_then(|current| self.signals.begin(frame.written).map(|()| current)) {
-            Ok(current) => current,
+        let begun = current.and_then(|current| Ok((current, self.signals.begin(frame.written)?)));
+        let (_current, writing) = match begun {
+            Ok(begun) => begun,
             Err(error) => {
-                // User code in Drop must not run under the lock.
-                self.dropped.extend(frame.keep);
+                self.abandon(frame);
                 return Err(PublishError::Gpu(error));
             }
         };
@@ -59,7 +59,7 @@ impl State {
         self.await_returns(frame.keep.is_some());
         // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
         // wait, of the kept frame and of downloads are fewer than slots.
-        let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
+        let Some(area) = self.open_publication(frame.slot.clone(), frame.keep, writing) else {
             self.skip_undelivered();
             return Ok(sequence);
         };
@@ -79,7 +79,8 @@ impl State {
         });
         // One call signals the timeline values of all readers; the descriptors follow the signals.
         let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
-        if let Err(error) = signaled.and_then(|()| self.signals.flush()) {
+        let writing = self.publications[area.0 as usize].as_mut().and_then(|one| one.writing.as_mut());
+        if let Err(error) = signaled.and_then(|()| self.signals.flush(writing)) {
             self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
             self.end_lease(area);
             return Err(PublishError::Closed);

@@ -28,22 +28,24 @@ impl Pinned {
         self.waiting.len()
     }
 
-    /// Pins a resource until the work queued on `stream` so far is done.
+    /// Records the work queued on `stream` so far.
     ///
     /// # Errors
-    /// Any error that the driver returns, also if the stream is being captured: the record would
-    /// become a part of the graph. The resource is dropped then.
-    pub fn add(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+    /// As [`Event::record_uncaptured`].
+    pub fn record(&mut self, stream: &Stream) -> frameshare_cuda::Result<Event> {
         let context = stream.context();
         let same = |event: &Event| event.context().as_raw() == context.as_raw();
         let event = match self.spare.iter().position(same) {
             Some(index) => self.spare.swap_remove(index),
             None => Event::new(context)?,
         };
-        stream.check_uncaptured()?;
-        event.record(stream)?;
-        self.waiting.push((event, what));
-        Ok(())
+        event.record_uncaptured(stream)?;
+        Ok(event)
+    }
+
+    /// Pins a resource until the recorded work is done.
+    pub fn hold(&mut self, until: Event, what: Box<dyn Any + Send>) {
+        self.waiting.push((until, what));
     }
 
     /// Moves resources that no work uses any more to `done`. Failed work uses nothing.

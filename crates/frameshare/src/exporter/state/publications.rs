@@ -1,27 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Publications: frames with at least one lease, by metadata area.
+//!
+//! A slot is free when all accesses to it have ended, its own write included. A publication without
+//! leases, which no reader waited for, therefore holds its slot and its user data until the work
+//! that writes it is done, and so does a frame that could not be published.
 
 use super::State;
-use crate::exporter::slot::Slot;
+use crate::{
+    exporter::{frame::Frame, slot::Slot},
+    fence::{Writing, Written},
+    gpu::DropWhenIdle,
+};
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
 
-/// A publication with at least one lease.
+/// Maximum number of slots whose writes are under way, and which readers have left, before another
+/// one is allocated: the writer is that much ahead of its GPU.
+pub(super) const MAX_UNWRITTEN: usize = 8;
+
+/// A publication with at least one lease, or with its write under way.
 pub struct Publication {
     pub slot: Slot,
     pub leases: u32,
     pub keep: Option<Box<dyn Any + Send>>,
+    /// The GPU work that writes the frame, if there is any.
+    pub writing: Option<Writing>,
 }
 
 impl State {
     /// Records a publication without leases, and returns its metadata area.
-    pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<AreaIndex> {
+    pub fn open_publication(
+        &mut self,
+        slot: Slot,
+        keep: Option<Box<dyn Any + Send>>,
+        writing: Option<Writing>,
+    ) -> Option<AreaIndex> {
+        let publication = Publication { slot, leases: 1, keep, writing };
         let Some(area) = self.publications.iter().position(Option::is_none) else {
-            self.dropped.extend(keep);
+            self.end_publication(publication);
             return None;
         };
-        self.publications[area] = Some(Publication { slot, leases: 1, keep });
+        self.publications[area] = Some(publication);
         Some(AreaIndex(area as u32))
     }
 
@@ -43,9 +63,64 @@ impl State {
         let Some(publication) = &mut self.publications[area.0 as usize] else { return };
         publication.leases -= 1;
         if publication.leases == 0
-            && let Some(Publication { slot, keep, .. }) = self.publications[area.0 as usize].take()
+            && let Some(publication) = self.publications[area.0 as usize].take()
         {
-            self.end_publication(slot, keep);
+            self.end_publication(publication);
+        }
+    }
+
+    /// Returns whether the work that writes a publication is under way.
+    fn is_writing(&self, publication: &Publication) -> bool {
+        publication.writing.as_ref().is_some_and(|writing| self.signals.is_writing(writing))
+    }
+
+    /// Ends a publication without leases, once its write is done.
+    fn end_publication(&mut self, publication: Publication) {
+        if self.is_writing(&publication) {
+            self.unwritten.push(publication);
+            self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+        } else {
+            self.free(publication.slot, publication.keep);
+        }
+    }
+
+    /// Ends the publications without leases whose writes are done.
+    pub fn collect_written(&mut self) {
+        for index in (0..self.unwritten.len()).rev() {
+            if !self.is_writing(&self.unwritten[index]) {
+                let Publication { slot, keep, .. } = self.unwritten.swap_remove(index);
+                self.free(slot, keep);
+            }
+        }
+    }
+
+    /// Publications that hold slots: those with leases, and those with writes under way.
+    pub(super) fn holding(&self) -> impl Iterator<Item = &Publication> {
+        self.publications.iter().flatten().chain(&self.unwritten)
+    }
+
+    /// Gives up a frame that is not published: its slot is in use, and its user data kept, until
+    /// the work that writes it is done.
+    pub fn abandon(&mut self, frame: Frame<'_>) {
+        let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
+        let gpu = match frame.written {
+            _ if frame.slot.as_ptr().is_some() => None,
+            Written::Cpu => None,
+            Written::On(stream) => match self.pinned.record(stream) {
+                Ok(written) => {
+                    self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+                    return self.pinned.hold(written, held);
+                }
+                // Captured work runs when its graph is launched, at any time or never.
+                Err(error) if error.is_deferrable() => None,
+                Err(_) => Some(stream.context().clone()),
+            },
+            Written::Somewhere => self.config.gpu.clone(),
+        };
+        match gpu {
+            // The work of the context is found, and the frame dropped, with the state unlocked.
+            Some(gpu) => self.trash.push(Box::new(DropWhenIdle::new(&gpu, held))),
+            None => self.dropped.push(held),
         }
     }
 }

@@ -26,14 +26,14 @@ impl State {
         let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
         let keeps_overflow = self.keeps_overflow();
         for index in 0..self.generations.len() {
-            let publications = &self.publications;
+            let (publications, unwritten) = (&self.publications, &self.unwritten);
             let generation = &mut self.generations[index];
             let (id, kind) = (generation.id, generation.kind);
             let of = |slot| {
                 let in_slot = |publication: &&Publication| {
                     publication.slot.0.id == SlotId { generation: id, index: slot }
                 };
-                publications.iter().flatten().filter(in_slot).count()
+                publications.iter().flatten().chain(unwritten).filter(in_slot).count()
             };
             let stays = keeps_overflow && generation.is_overflow();
             let old = !generation.is_adopted() && !current.contains(&Some(id)) && !stays;

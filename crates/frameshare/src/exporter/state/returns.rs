@@ -109,7 +109,7 @@ impl State {
             keeps && !self.is_only_kept(AreaIndex(*area as u32))
         };
         let kept = if self.config.gpu.is_some() { self.publications.len() } else { 0 };
-        (0..kept).filter(is_kept).count() + self.pinned.len()
+        (0..kept).filter(is_kept).count() + self.unwritten.len() + self.pinned.len()
     }
 }
 

@@ -2,7 +2,11 @@
 
 //! Slots of new frames: allocation, reuse, and the generation that they belong to.
 
-use super::{State, backlog::KEPT};
+use super::{
+    State,
+    backlog::KEPT,
+    publications::{MAX_UNWRITTEN, Publication},
+};
 use crate::{
     exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
@@ -42,7 +46,15 @@ impl State {
         if !self.may_take(purpose) {
             return Err(AcquireError::Exhausted { max_slots: self.config.max_slots });
         }
-        self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))
+        let vacancy = self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))?;
+        // One of them is free soon. Upstream bounds what it writes ahead in its own pool.
+        let is_ahead = purpose == Purpose::Copy && self.unwritten.len() >= MAX_UNWRITTEN;
+        match vacancy {
+            Vacancy::Unallocated(_) if is_ahead => {
+                Err(AcquireError::Exhausted { max_slots: self.config.max_slots })
+            }
+            vacancy => Ok(vacancy),
+        }
     }
 
     /// Returns whether one more slot may be used for this purpose.
@@ -112,6 +124,8 @@ impl State {
         }
         let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
         let slot = generation.add(memory, exporter);
+        let on_gpu = self.generations.iter().filter(|one| one.kind.is_gpu());
+        self.signals.reserve(on_gpu.map(|one| one.len() as usize).sum());
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
         self.begin_trimming();
@@ -153,8 +167,10 @@ impl State {
                 return Some(slot);
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
-            // state is unlocked.
-            if !self.dropped.is_empty() {
+            // state is unlocked. A slot whose write is under way is free soon.
+            let open = self.generations.iter().rfind(|one| one.is_open(kind)).map(|one| one.id);
+            let is_open = |one: &Publication| Some(one.slot.0.id.generation) == open;
+            if !self.dropped.is_empty() || self.unwritten.iter().any(is_open) {
                 return None;
             }
             let mut ended = Vec::new();

@@ -1,23 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Order of retirement: readers release memory before the exporter frees it, whatever is still
-//! being read or written.
+//! Order of accesses to one slot: it is written again when its readers and its writer are done, and
+//! freed when readers have released it, whatever is still being read or written.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::MemoryKind;
+use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
 use super::{
-    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole,
+    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end, wait_until,
+    whole,
 };
-use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
+use crate::job::{Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-order";
 
 pub const CASES: &[Case] = &[
+    case(SUITE, "slots-are-free-after-their-own-write", own_writes),
+    case(SUITE, "slots-are-free-after-their-own-write-beside-a-slow-reader", own_writes_of_a_slow_reader),
+    case(SUITE, "control-writes-on-an-unnamed-stream-are-overtaken", unnamed_writes),
+    case(SUITE, "frames-are-written-on-a-stream-of-another-context", written_elsewhere),
+    case(SUITE, "streams-are-destroyed-after-done-on", done_on),
+    case(SUITE, "control-done-on-before-the-work-is-too-early", done_too_early),
+    Case {
+        suite: SUITE,
+        name: "streams-are-destroyed-before-the-release",
+        seconds: 60,
+        needs: Needs::Simulation,
+        conduct: destroyed,
+    },
     case(SUITE, "sizes-change-in-a-row", sizes_change),
     case(SUITE, "frames-held-over-retirement", held_over),
     case(SUITE, "exporter-stops-under-held-frames", stops_under_held),
@@ -35,6 +49,132 @@ pub const CASES: &[Case] = &[
         conduct: false_acknowledgement,
     },
 ];
+
+/// Frames of a slow second writer that no reader gets, between those of a fast one. They are late,
+/// refused, discarded or dropped: their slots are free at once but for the write.
+fn beside_slow_writes(seed: u64, kind: MemoryKind, fence: FenceKind, publish: Publish) -> Result<WasRead> {
+    let setup = Setup::new(kind, seed)?;
+    let reader = Peer::new()?;
+    let connect = Connect { policy: Policy::Latest, ..setup.lossless(0, Some(fence)) };
+    reader.connect(Connect { gpu_wait: Some(true), max_held: Some(8), ..connect })?;
+    setup.await_readers(1)?;
+    let publish =
+        Publish { frames: 60, size: SIZE, pace_us: 1000, second: Some(Slow::Always(5000)), ..publish };
+    let mut read = setup.run(&[reader], publish, |_| Read { slow: Slow::Always(3000), ..to_the_end() })?;
+    read.pop().context("one reader")
+}
+
+/// A slot is not handed out while its own write is under way, even if no reader waited for it.
+fn own_writes(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            for second_fate in [Fate::Late, Fate::Refused, Fate::Discarded, Fate::Dropped] {
+                let publish = Publish { second_fate, ..Publish::default() };
+                let read = beside_slow_writes(seed, kind, fence, publish)?;
+                let WasRead { frames, wrong, first_wrong, end, .. } = &read;
+                let what = format!("{kind}, {fence}, {second_fate:?}");
+                ensure!(*end == End::Stream && *frames > 0, "{what}: {read:?}");
+                ensure!(*wrong == 0, "{what}: {wrong} of {frames} frames are wrong: {first_wrong:?}");
+            }
+        }
+    }
+    Ok(String::new())
+}
+
+/// The same with frames that a reader without credit does not get, or that are revoked from it.
+fn own_writes_of_a_slow_reader(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in FENCES {
+        for max_held in [1, 2] {
+            let setup = Setup::new(MemoryKind::Vmm, seed)?;
+            let reader = Peer::new()?;
+            let connect = Connect { policy: Policy::Latest, ..setup.lossless(0, Some(fence)) };
+            reader.connect(Connect { gpu_wait: Some(true), max_held: Some(max_held), ..connect })?;
+            setup.await_readers(1)?;
+            let publish = Publish {
+                frames: 200,
+                size: SIZE,
+                pace_us: 1000,
+                second: Some(Slow::Always(5000)),
+                ..Publish::default()
+            };
+            let read = setup.run(&[reader], publish, |_| to_the_end())?;
+            let WasRead { frames, lost, wrong, first_wrong, end, .. } = &read[0];
+            ensure!(*end == End::Stream && *lost > 0, "{fence}, {max_held}: {:?}", read[0]);
+            ensure!(
+                *wrong == 0,
+                "{fence}, {max_held}: {wrong} of {frames} frames are wrong: {first_wrong:?}"
+            );
+            seen.push(format!("{fence}, {max_held}: {frames} frames, {lost} lost"));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Negative control: a publication that names another stream than the writer's.
+fn unnamed_writes(seed: u64) -> Result<String> {
+    let publish = Publish { second_fate: Fate::Late, says: Says::First, ..Publish::default() };
+    let read = beside_slow_writes(seed, MemoryKind::Vmm, FenceKind::Timeline, publish)?;
+    caught(&read, "slots were free before their writes")
+}
+
+/// Frames of every kind that the work of another context writes.
+fn written_elsewhere(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            let setup = Setup::new(kind, seed)?;
+            let readers = Peer::some(1)?;
+            setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
+            let publish = Publish {
+                frames: 40,
+                size: SIZE,
+                second: Some(Slow::Always(2000)),
+                second_elsewhere: true,
+                ..Publish::default()
+            };
+            let read = setup.run(&readers, publish, |_| to_the_end());
+            whole(&read.with_context(|| format!("{kind}, {fence}"))?[0], 40)?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// Reads each frame on a stream of its own that is destroyed before the release.
+fn on_temporary_streams(seed: u64, fence: FenceKind, temporary: Temporary) -> Result<WasRead> {
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(1)?;
+    setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
+    let slow = Slow::Always(3000);
+    let read = Read { temporary: Some(temporary), slow, ..to_the_end() };
+    let publish = Publish { frames: 60, size: SIZE, ..Publish::default() };
+    let mut read = setup.run(&readers, publish, |_| read.clone())?;
+    read.pop().context("one reader")
+}
+
+/// The release follows the work on a stream that was destroyed after the reader was done on it.
+fn done_on(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        whole(&on_temporary_streams(seed, fence, Temporary::Done)?, 60)?;
+    }
+    Ok(String::new())
+}
+
+/// Negative control: work that is queued after the end of the use is not waited for.
+fn done_too_early(seed: u64) -> Result<String> {
+    caught(
+        &on_temporary_streams(seed, FenceKind::Timeline, Temporary::DoneEarly)?,
+        "the use ended before the work was queued",
+    )
+}
+
+/// A stream that was destroyed against the contract: where the driver says so, the release waits
+/// for all work of the context, and the connection goes on.
+fn destroyed(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        whole(&on_temporary_streams(seed, fence, Temporary::Named)?, 60)?;
+    }
+    Ok(String::new())
+}
 
 /// Twenty generations in a row, with slow readers of both fence kinds.
 fn sizes_change(seed: u64) -> Result<String> {
