@@ -116,6 +116,13 @@ try {
       REFUSED ("per-thread", frameshare_frame_wait_on (frame.get (), per_thread));
       REFUSED ("per-thread", frameshare_frame_used_on_stream (frame.get (), per_thread));
       REFUSED ("per-thread", frameshare_frame_done_on (frame.get (), per_thread));
+      if (number % 4 == 2) {
+        void *temporary;
+        cuda.call ("cuStreamCreate", &temporary, 1U);
+        CHECK (frame.plane_on (0, temporary).device_pointer != 0);
+        frame.done_on (temporary);
+        cuda.call ("cuStreamDestroy_v2", temporary);
+      }
       if (number % 4 == 0) {
         frame.release_on (cuda.stream);
       } else if (number % 4 == 1) {
