@@ -22,6 +22,7 @@
 //! | `Colorimetry`, `Stats`, `StreamInfo`, what a frame says of itself | nothing changes |
 //! | `interface::Kept`, `Layouts::whole` | `OnceLock`, whose initializers call no Python |
 //! | `Lease`, `Writing`: streams and their objects | mutexes, under which objects are only moved |
+//! | `CaptureAnnouncement`, `interface::Address` | a mutex |
 //! | `Slot` | the mutex of its phase; the thread that sets `Publishing` has the slot alone |
 //! | `Exporter`, `_ReaderSet`, `StreamWatch` | the mutex of the engine's object, which `close` takes out |
 //! | `Gpu`: idle streams | a mutex; a borrowed stream has one user |
@@ -36,6 +37,7 @@
 //! - `error`: errors of the engine as exceptions
 //! - `device`, `gpu`: GPUs, and their streams for copies
 //! - `cuda_stream`: CUDA streams of other libraries
+//! - `capture`: announcements of stream captures
 //! - `name`: names of streams
 //! - `wait`: waits that answer signals
 //! - `memory`: memory of frames, leased or copied
@@ -51,6 +53,7 @@
 //! - `export`: the protocols by which memory goes out
 //! - `publish`: exporters, and slots that are written in place
 
+mod capture;
 mod cuda_stream;
 mod device;
 mod discovery;
@@ -84,8 +87,10 @@ fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<frame::Colorimetry>()?;
     module.add_class::<plane::Plane>()?;
     module.add_function(wrap_pyfunction!(stream::open, module)?)?;
+    module.add_function(wrap_pyfunction!(capture::announce_capture, module)?)?;
     publish::add(module)?;
     module.add_class::<many::ReaderSet>()?;
+    module.add_class::<capture::CaptureAnnouncement>()?;
     module.add_class::<stats::Stats>()?;
     module.add_class::<discovery::StreamInfo>()?;
     module.add_class::<discovery::StreamWatch>()?;

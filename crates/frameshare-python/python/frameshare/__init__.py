@@ -17,6 +17,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._frameshare import (
+    CaptureAnnouncement,
     Colorimetry,
     Exporter,
     Frame,
@@ -29,6 +30,7 @@ from ._frameshare import (
     StreamWatch,
     __version__,
     _finish_logging,
+    announce_capture,
     create,
     open,
     streams,
@@ -40,6 +42,7 @@ from ._rgb import rgb as _rgb_of_frame
 
 __all__ = [
     "Cameras",
+    "CaptureAnnouncement",
     "ClosedError",
     "Colorimetry",
     "Error",
@@ -64,6 +67,7 @@ __all__ = [
     "TimeoutError",
     "UnsupportedError",
     "__version__",
+    "announce_capture",
     "create",
     "create_results",
     "events",
