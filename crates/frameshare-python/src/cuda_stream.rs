@@ -4,8 +4,9 @@
 //!
 //! # Safety
 //!
-//! A stream that Python passes is one of the process's, and lives as long as its object. Callers
-//! keep that object for as long as they use the stream.
+//! A stream that Python passes is one of the process's, and lives as long as its object, which a
+//! [`NamedStream`] keeps. One that comes as a number alone, without an object that can be found,
+//! lives as long as the documentation asks for.
 #![allow(unsafe_code)]
 
 use crate::error::OrRaise;
@@ -15,7 +16,7 @@ use pyo3::{
     prelude::*,
     types::PyInt,
 };
-use std::{ffi::c_void, ptr, sync::Arc};
+use std::{any::Any, ffi::c_void, ptr, sync::Arc};
 
 /// CUDA's numbers of the legacy default stream and of the one per thread.
 const LEGACY: usize = 1;
@@ -72,6 +73,11 @@ impl Handle {
         )))
     }
 
+    /// The handle as the driver takes it: NULL is the legacy default stream.
+    pub fn raw(self) -> *mut c_void {
+        if self == Self::DEFAULT { ptr::null_mut() } else { ptr::with_exposed_provenance_mut(self.0) }
+    }
+
     fn numbered(number: usize) -> Self {
         if number == 0 { Self::DEFAULT } else { Self(number) }
     }
@@ -86,20 +92,62 @@ impl Handle {
     /// # Errors
     /// Those of the driver, for a number that is no stream.
     pub fn open(self, context: &Arc<Context>) -> PyResult<Stream> {
-        match self.0 {
-            // SAFETY: the context has both streams as long as it lives.
-            LEGACY => Ok(unsafe { Stream::handed_in(context, ptr::null_mut(), ()) }),
-            PER_THREAD => {
-                let handle = ptr::without_provenance_mut::<c_void>(PER_THREAD);
-                // SAFETY: as above.
-                Ok(unsafe { Stream::handed_in(context, handle, ()) })
-            }
-            number => {
-                let handle = ptr::with_exposed_provenance_mut::<c_void>(number);
-                // SAFETY: see the header.
-                unsafe { Stream::found(handle, context) }.or_raise()
-            }
+        self.open_with(context, ())
+    }
+
+    /// As [`Handle::open`]. The stream has the objects that keep it alive.
+    ///
+    /// # Errors
+    /// As [`Handle::open`].
+    pub fn open_with(self, context: &Arc<Context>, objects: impl Any + Send + Sync) -> PyResult<Stream> {
+        let found = match self {
+            Self::DEFAULT | Self::PER_THREAD => None,
+            // SAFETY: see the header.
+            _ => Some(unsafe { Stream::found(self.raw(), context) }.or_raise()?),
+        };
+        let context = found.as_ref().map_or(context, Stream::context);
+        // SAFETY: see the header; the context has its default streams as long as it lives.
+        Ok(unsafe { Stream::handed_in(context, self.raw(), objects) })
+    }
+
+    /// Returns CuPy's object of the stream, if it is CuPy's current one: CuPy names its streams by
+    /// number, and destroys them with their objects. Streams of PyTorch and JAX live as long as the
+    /// process, and Numba passes objects.
+    fn object(self, py: Python<'_>) -> Option<Py<PyAny>> {
+        if matches!(self, Self::DEFAULT | Self::PER_THREAD) {
+            return None;
         }
+        let modules = py.import("sys").ok()?.getattr("modules").ok()?;
+        let cupy = modules.get_item("cupy").ok()?;
+        let current = cupy.getattr("cuda").ok()?.call_method0("get_current_stream").ok()?;
+        (Self::of(&current).ok()? == self).then(|| current.unbind())
+    }
+}
+
+/// A stream that Python named, with the object that keeps it alive, if there is one.
+#[derive(Debug)]
+pub struct NamedStream {
+    pub handle: Handle,
+    /// Dropping it without the interpreter only queues it.
+    pub object: Option<Py<PyAny>>,
+}
+
+impl From<Handle> for NamedStream {
+    fn from(handle: Handle) -> Self {
+        Self { handle, object: None }
+    }
+}
+
+impl NamedStream {
+    /// Reads a stream. Runs code of the object, so no lock may be held.
+    ///
+    /// # Errors
+    /// As [`Handle::of`].
+    pub fn of(stream: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let handle = Handle::of(stream)?;
+        let is_number = stream.extract::<i64>().is_ok();
+        let object = if is_number { handle.object(stream.py()) } else { Some(stream.clone().unbind()) };
+        Ok(Self { handle, object })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Frames.
 
 use crate::{
-    cuda_stream::Handle,
+    cuda_stream::{Handle, NamedStream},
     error::OrRaise,
     events::Tags,
     export::{
@@ -227,7 +227,8 @@ impl Frame {
 
     /// Names a stream on which the frame's memory is used: its release follows the work that is
     /// queued there until then. A number is a cudaStream_t; 0 and 1 are the legacy default stream,
-    /// 2 is that of each thread. A stream of PyTorch, CuPy or another library is kept until then.
+    /// 2 is that of each thread. A stream of PyTorch, CuPy or another library is kept until then;
+    /// one that only has a number must not be destroyed before the release (see `done_on`).
     ///
     /// Not needed for the stream that an array was imported on.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -240,6 +241,20 @@ impl Frame {
             // Nothing to wait for; a wrong argument is an error there, too.
             _ => Handle::of(stream).map(drop),
         }
+    }
+
+    /// Ends the use of the frame's memory on a stream: the release follows the work that is queued
+    /// there now, and none that is queued later. The stream may be destroyed after this. To use the
+    /// frame there again, name the stream again.
+    fn done_on(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let lease = self.holder.lease()?;
+        let name = NamedStream::of(stream)?;
+        if let (Memory::Leased(frame), Some(gpu)) = (lease.memory(), lease.gpu()) {
+            let stream = name.handle.open(gpu)?;
+            py.detach(|| frame.done_on(&stream)).or_raise()?;
+        }
+        lease.forget(name.handle);
+        Ok(())
     }
 
     /// Returns a private copy, on the same device, that may be written. It holds no lease.

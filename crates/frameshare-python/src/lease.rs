@@ -6,15 +6,18 @@
 //! protocol, holds a [`View`], so that the lease ends with the last of them. Dropping holders and
 //! views touches no Python.
 
-use crate::{error::ReleasedError, fork::Process, gpu::Gpu, memory::Memory};
-use frameshare::cuda::{self, Stream};
+use crate::{
+    cuda_stream::{Handle, NamedStream},
+    error::ReleasedError,
+    fork::Process,
+    gpu::Gpu,
+    memory::Memory,
+};
+use frameshare::cuda::{Context, Stream};
 use pyo3::{Py, PyAny, PyResult, exceptions::PyBufferError};
-use std::{
-    ffi::c_void,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicUsize, Ordering},
 };
 
 /// A frame that this process holds, or a copy of one.
@@ -23,19 +26,37 @@ pub struct Lease {
     // Fields are dropped in this order: the release is recorded on the streams.
     memory: Memory,
     /// Streams that consumers have named, each once, so that the release follows each once.
-    streams: Mutex<Vec<Arc<Stream>>>,
-    /// Objects that keep these streams. Dropping one without the interpreter only queues it.
-    owners: Mutex<Vec<Py<PyAny>>>,
+    streams: Mutex<Vec<Used>>,
     /// The GPU that frames are read on, if the stream was opened for a GPU.
     gpu: Option<Arc<Gpu>>,
     /// Number of views that are out.
     views: AtomicUsize,
 }
 
+/// A stream that a consumer has named.
+#[derive(Debug)]
+struct Used {
+    stream: Arc<Stream>,
+    /// The objects that keep it alive. The stream has them, too: it outlives the lease if the
+    /// engine defers the release.
+    objects: Arc<Mutex<Vec<Py<PyAny>>>>,
+}
+
+impl Used {
+    /// Keeps an object that was named for the stream.
+    fn keep(&self, object: &mut Option<Py<PyAny>>) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |object: &mut Py<PyAny>| !objects.iter().any(|known| known.is(&*object));
+        if let Some(object) = object.take_if(is_new) {
+            objects.push(object);
+        }
+    }
+}
+
 impl Lease {
     /// A frame without views.
     pub fn new(memory: Memory, gpu: Option<Arc<Gpu>>) -> Self {
-        Self { memory, streams: Mutex::default(), owners: Mutex::default(), gpu, views: AtomicUsize::new(0) }
+        Self { memory, streams: Mutex::default(), gpu, views: AtomicUsize::new(0) }
     }
 
     /// The memory.
@@ -48,27 +69,36 @@ impl Lease {
         self.gpu.as_ref().filter(|_| self.memory.is_on_gpu())
     }
 
-    /// Returns the object of a stream, the same for each handle; `find` makes it.
-    ///
-    /// # Errors
-    /// That of `find`.
-    pub fn stream(
-        &self,
-        handle: *mut c_void,
-        find: impl FnOnce() -> cuda::Result<Stream>,
-    ) -> cuda::Result<Arc<Stream>> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = streams.iter().find(|known| known.as_raw() == handle) {
-            return Ok(Arc::clone(known));
-        }
-        let found = Arc::new(find()?);
-        streams.push(Arc::clone(&found));
-        Ok(found)
+    fn streams(&self) -> MutexGuard<'_, Vec<Used>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an object until the lease has ended.
-    pub fn keep(&self, owner: Py<PyAny>) {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+    /// Returns the stream of a name, the same for each handle. Its objects are kept until the frame
+    /// is released.
+    ///
+    /// # Errors
+    /// As [`Handle::open`].
+    pub fn stream(&self, mut name: NamedStream, gpu: &Arc<Context>) -> PyResult<Arc<Stream>> {
+        let mut streams = self.streams();
+        let index = match streams.iter().position(|used| used.stream.as_raw() == name.handle.raw()) {
+            Some(index) => index,
+            None => {
+                let objects = Arc::default();
+                let stream = Arc::new(name.handle.open_with(gpu, Arc::clone(&objects))?);
+                streams.push(Used { stream, objects });
+                streams.len() - 1
+            }
+        };
+        streams[index].keep(&mut name.object);
+        Ok(Arc::clone(&streams[index].stream))
+    }
+
+    /// Forgets a stream, and what keeps it.
+    pub fn forget(&self, handle: Handle) {
+        let is_ended = |used: &mut Used| used.stream.as_raw() == handle.raw();
+        let ended: Vec<_> = self.streams().extract_if(.., is_ended).collect();
+        // Unlocked before.
+        drop(ended);
     }
 
     /// Number of views that are out.

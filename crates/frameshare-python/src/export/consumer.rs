@@ -4,18 +4,21 @@
 //!
 //! # Safety
 //!
-//! Handles come from Python. The caller names a stream of this process that lives as long as the
-//! frames that it is named for; an object that is given for it is kept as long.
+//! The default stream of a thread is used on that thread.
 #![allow(unsafe_code)]
 
-use crate::{cuda_stream::Handle, error::OrRaise, lease::Lease};
+use crate::{
+    cuda_stream::{Handle, NamedStream},
+    error::OrRaise,
+    lease::Lease,
+};
 use frameshare::{
     cuda::{Context, Stream},
     memory::Address,
     reader,
 };
-use pyo3::{exceptions::PyValueError, prelude::*, types::PyInt};
-use std::{ffi::c_void, ptr, sync::Arc};
+use pyo3::{exceptions::PyValueError, prelude::*};
+use std::sync::Arc;
 
 /// The stream of a consumer.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Consumer {
     /// # Errors
     /// `ValueError` for 0 and numbers that are no streams, `TypeError` for other objects.
     pub fn of_dlpack(stream: Option<&Bound<'_, PyAny>>, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
-        let Some(stream) = stream else { return Self::legacy(lease, gpu) };
+        let Some(stream) = stream else { return Self::of_named(Handle::DEFAULT.into(), lease, gpu) };
         match stream.extract::<i64>() {
             Ok(0) => Err(PyValueError::new_err(
                 "stream is 0, which is ambiguous: pass 1 for the legacy default stream, 2 for that of each \
@@ -53,28 +56,14 @@ impl Consumer {
     /// # Errors
     /// As [`Consumer::of_dlpack`].
     pub fn of_object(stream: &Bound<'_, PyAny>, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
-        let handle = Handle::of(stream)?;
-        let found = match handle {
-            Handle::DEFAULT => Self::legacy(lease, gpu),
-            Handle::PER_THREAD => Ok(Self::PerThread),
-            handle => {
-                let raw = ptr::without_provenance_mut::<c_void>(handle.number());
-                // SAFETY: the contract in the header.
-                lease.stream(raw, || unsafe { Stream::found(raw, gpu) }).map(Self::Stream).or_raise()
-            }
-        }?;
-        if !stream.is_instance_of::<PyInt>() {
-            lease.keep(stream.clone().unbind());
-        }
-        Ok(found)
+        Self::of_named(NamedStream::of(stream)?, lease, gpu)
     }
 
-    /// The legacy default stream of the frame's context.
-    fn legacy(lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
-        // SAFETY: the NULL stream lives as long as its context, which the stream holds.
-        let found =
-            lease.stream(ptr::null_mut(), || Ok(unsafe { Stream::handed_in(gpu, ptr::null_mut(), ()) }));
-        found.map(Self::Stream).or_raise()
+    fn of_named(stream: NamedStream, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
+        match stream.handle {
+            Handle::PER_THREAD => Ok(Self::PerThread),
+            _ => lease.stream(stream, gpu).map(Self::Stream),
+        }
     }
 
     /// Returns the device pointer of a leased frame. Work that the consumer queues from now on
@@ -107,9 +96,8 @@ impl Consumer {
 
 /// The default stream of the calling thread, for calls on this thread.
 pub fn per_thread(gpu: &Arc<Context>) -> Stream {
-    let raw = ptr::without_provenance_mut::<c_void>(Handle::PER_THREAD.number());
     // SAFETY: the handle is valid on each thread, for as long as the context.
-    unsafe { Stream::handed_in(gpu, raw, ()) }
+    unsafe { Stream::handed_in(gpu, Handle::PER_THREAD.raw(), ()) }
 }
 
 /// The pointer of an address in GPU memory.

@@ -7,11 +7,11 @@ use super::{
     metas,
     number::number,
     shared::{Shared, Times},
-    slot::{self, NamedStream, Writing},
+    slot::{self, Writing},
     target::{self, Video},
 };
 use crate::{
-    cuda_stream::Handle,
+    cuda_stream::{Handle, NamedStream},
     device::Wanted,
     error::{Error, OrRaise},
     name,
@@ -393,7 +393,7 @@ impl Exporter {
         let slot = self.0.acquire(py, video.size, Deadline::after(timeout)?)?;
         let writing = Writing::new(slot, self.0.gpu.clone());
         if let Some(stream) = stream {
-            writing.used_on_named(stream);
+            writing.used_on(stream);
         }
         Ok(slot::Slot::new(Arc::clone(&self.0), writing, times))
     }

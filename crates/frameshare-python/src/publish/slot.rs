@@ -19,7 +19,7 @@ use super::{
     target::Video,
 };
 use crate::{
-    cuda_stream::Handle,
+    cuda_stream::{Handle, NamedStream},
     error::{OrRaise, ReleasedError},
     export::{
         buffer,
@@ -32,7 +32,7 @@ use crate::{
 use dlpark::DlpackFlags;
 use frameshare::{
     cuda::{Context, Stream},
-    exporter,
+    drop_behind, exporter,
     memory::Address,
 };
 use frameshare_cuda::event::Event;
@@ -40,7 +40,7 @@ use pyo3::{
     exceptions::{PyAttributeError, PyBufferError, PyIndexError, PyValueError},
     ffi,
     prelude::*,
-    types::{PyDict, PyInt, PyList, PyTuple},
+    types::{PyDict, PyList, PyTuple},
 };
 use std::{
     ffi::c_int,
@@ -49,68 +49,65 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::{self, ThreadId},
 };
-
-/// A stream that Python passed, with its object if it is more than a number.
-#[derive(Debug)]
-pub struct NamedStream {
-    handle: Handle,
-    object: Option<Py<PyAny>>,
-}
-
-impl NamedStream {
-    /// Reads a stream. Runs code of the object, so no lock may be held.
-    ///
-    /// # Errors
-    /// As [`Handle::of`].
-    pub fn of(stream: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let object = (!stream.is_instance_of::<PyInt>()).then(|| stream.clone().unbind());
-        Ok(Self { handle: Handle::of(stream)?, object })
-    }
-}
 
 /// A slot that is being written, and the streams that do.
 #[derive(Debug)]
 pub struct Writing {
     slot: exporter::Slot,
     gpu: Option<Arc<Context>>,
-    streams: Mutex<Vec<Handle>>,
-    /// Objects that keep these streams. Dropping one without the interpreter only queues it.
-    owners: Mutex<Vec<Py<PyAny>>>,
+    /// The streams, with the objects that keep them.
+    streams: Mutex<Vec<Writer>>,
     /// An address went out without a stream.
     anywhere: AtomicBool,
+}
+
+/// A stream that writes a slot.
+#[derive(Debug)]
+struct Writer {
+    stream: NamedStream,
+    /// The thread that named it. On other threads, the handle of the default stream of each thread
+    /// is another stream.
+    thread: ThreadId,
+}
+
+impl Writer {
+    /// Returns the handle if it means the same stream on this thread.
+    fn handle(&self) -> Option<Handle> {
+        let is_foreign = self.stream.handle == Handle::PER_THREAD && self.thread != thread::current().id();
+        (!is_foreign).then_some(self.stream.handle)
+    }
 }
 
 impl Writing {
     /// A slot that was acquired just now.
     pub fn new(slot: exporter::Slot, gpu: Option<Arc<Context>>) -> Self {
-        let (streams, owners) = (Mutex::default(), Mutex::default());
-        Self { slot, gpu, streams, owners, anywhere: AtomicBool::new(false) }
+        Self { slot, gpu, streams: Mutex::default(), anywhere: AtomicBool::new(false) }
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<Handle>> {
+    fn streams(&self) -> MutexGuard<'_, Vec<Writer>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names a stream that writes the slot.
-    pub fn used_on(&self, stream: Handle) {
-        let mut streams = self.streams();
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
+    /// Names a stream that writes the slot, and keeps its object until the slot is dropped.
+    pub fn used_on(&self, stream: impl Into<NamedStream>) {
+        self.streams().push(Writer { stream: stream.into(), thread: thread::current().id() });
     }
 
-    /// Names a stream that Python passed, and keeps its object until the slot is dropped.
-    pub fn used_on_named(&self, stream: NamedStream) {
-        self.used_on(stream.handle);
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).extend(stream.object);
-    }
-
-    /// Returns a stream behind all work that writes the slot; `None` for host memory.
+    /// Returns a stream behind all work that writes the slot; `None` for host memory. No thread can
+    /// name the default stream of another one: its work is covered by that of the context.
     fn written(&self) -> PyResult<Option<Stream>> {
         let Some(gpu) = &self.gpu else { return Ok(None) };
-        let streams = self.streams().clone();
-        let anywhere = self.anywhere.load(Ordering::Relaxed);
+        let mut anywhere = self.anywhere.load(Ordering::Relaxed);
+        let mut streams = Vec::new();
+        for handle in self.streams().iter().map(Writer::handle) {
+            match handle {
+                Some(handle) if streams.contains(&handle) => {}
+                Some(handle) => streams.push(handle),
+                None => anywhere = true,
+            }
+        }
         match (&streams[..], anywhere) {
             ([], false) => Handle::DEFAULT.open(gpu).map(Some),
             ([one], false) => one.open(gpu).map(Some),
@@ -267,8 +264,17 @@ impl Slot {
 
     /// Frees the slot behind the work that may write it.
     fn free(&self, writing: &Writing) -> PyResult<()> {
-        let Some(stream) = writing.written()? else { return Ok(()) };
-        self.shared.engine()?.drop_after(&stream, Box::new(writing.slot.clone())).or_raise()
+        let Some(gpu) = &writing.gpu else { return Ok(()) };
+        let slot = writing.slot.clone();
+        match writing.written() {
+            Ok(Some(stream)) => self.shared.engine()?.drop_after(&stream, Box::new(slot)).or_raise(),
+            Ok(None) => Ok(()),
+            // During a capture, no record covers all work of the context: it is made later.
+            Err(_) => {
+                drop_behind(gpu, None, slot);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -327,7 +333,7 @@ impl Slot {
     /// Names a stream that writes the slot, besides those that got its planes by DLPack.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = NamedStream::of(stream)?;
-        self.change(|writing, _| writing.used_on_named(stream))
+        self.change(|writing, _| writing.used_on(stream))
     }
 
     /// Publishes the slot behind the work that writes it, and returns its sequence number. Waits
@@ -534,7 +540,7 @@ impl SlotPlane {
                     ));
                 }
                 Ok(-1) => self.writing.anywhere.store(true, Ordering::Relaxed),
-                _ => self.writing.used_on_named(NamedStream::of(stream)?),
+                _ => self.writing.used_on(NamedStream::of(stream)?),
             },
             (None, None) => {}
         }
