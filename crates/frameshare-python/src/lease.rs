@@ -93,6 +93,11 @@ impl Lease {
         Ok(Arc::clone(&streams[index].stream))
     }
 
+    /// Names a stream that was found for another lease.
+    pub fn used_on(&self, stream: &Arc<Stream>) {
+        self.streams().push(Used { stream: Arc::clone(stream), objects: Arc::default() });
+    }
+
     /// Forgets a stream, and what keeps it.
     pub fn forget(&self, handle: Handle) {
         let is_ended = |used: &mut Used| used.stream.as_raw() == handle.raw();
@@ -104,6 +109,15 @@ impl Lease {
     /// Number of views that are out.
     pub fn views(&self) -> usize {
         self.views.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Memory::Gpu(copy) = &mut self.memory {
+            let streams = self.streams.get_mut().unwrap_or_else(PoisonError::into_inner);
+            copy.used_on(streams.iter().map(|used| Arc::clone(&used.stream)).collect());
+        }
     }
 }
 
@@ -196,7 +210,8 @@ impl Holder {
             views => Err(PyBufferError::new_err(format!(
                 "frame {} cannot be released: {} of its memory; delete {} first, or drop the frame, which \
                  ends with the last of them. A plane or frame counts as an array once its \
-                 __array_interface__ or __cuda_array_interface__ was read, as by hasattr()",
+                 __array_interface__ was read, as by hasattr(), or the address in its \
+                 __cuda_array_interface__",
                 self.sequence,
                 if views == 1 { "1 array exists".into() } else { format!("{views} arrays exist") },
                 if views == 1 { "it" } else { "them" },

@@ -3,8 +3,11 @@
 //! Memory of frames: the exporter's, or a private copy.
 
 use crate::fork::OfProcess;
-use frameshare::{DropWhenIdle, cuda::Context, reader};
-use frameshare_cuda::memory::private::Allocation;
+use frameshare::{
+    cuda::{Context, Stream},
+    drop_behind, reader,
+};
+use frameshare_cuda::{event::Event, memory::private::Allocation};
 use pyo3::{PyResult, exceptions::PyMemoryError};
 use std::{
     ptr::NonNull,
@@ -88,12 +91,17 @@ impl HostCopy {
     }
 }
 
-/// A private copy in GPU memory, which no other process can import. It is freed when the GPU is
-/// done with it.
+/// A private copy in GPU memory, which no other process can import. It is freed behind the streams
+/// that were named for it, by a call of the driver that itself waits for all other work. So nothing
+/// is recorded behind the whole context, which would invalidate captures of other code.
 #[derive(Debug)]
 pub struct GpuCopy {
-    allocation: DropWhenIdle<Allocation>,
+    /// Taken when this is dropped.
+    allocation: Option<Allocation>,
+    start: u64,
     size: usize,
+    gpu: Arc<Context>,
+    streams: Vec<Arc<Stream>>,
 }
 
 impl GpuCopy {
@@ -103,11 +111,25 @@ impl GpuCopy {
     /// Any error that the driver returns.
     pub fn new(gpu: &Arc<Context>, size: usize) -> frameshare_cuda::Result<Self> {
         let allocation = Allocation::new(gpu, size)?;
-        Ok(Self { allocation: DropWhenIdle::new(gpu, allocation), size })
+        let start = allocation.ptr();
+        Ok(Self { allocation: Some(allocation), start, size, gpu: Arc::clone(gpu), streams: Vec::new() })
     }
 
     /// Its device pointer.
     pub fn start(&self) -> u64 {
-        self.allocation.ptr()
+        self.start
+    }
+
+    /// Names the streams that use it.
+    pub fn used_on(&mut self, streams: Vec<Arc<Stream>>) {
+        self.streams = streams;
+    }
+}
+
+impl Drop for GpuCopy {
+    fn drop(&mut self) {
+        // No event is recorded on a stream that is being captured.
+        let done = self.streams.iter().filter_map(|stream| Event::behind(stream).ok()).collect();
+        drop_behind(&self.gpu, Some(done), self.allocation.take());
     }
 }

@@ -102,11 +102,19 @@ pub fn export<'py>(
     };
     if is_copy {
         let rows = Rows::of(array);
-        let (memory, gpu) = match lease.gpu().filter(|_| wanted == own) {
-            Some(gpu) => (Memory::Gpu(copy::to_gpu(py, lease, rows, &consumer()?)?), Some(gpu.clone())),
-            None => (Memory::Host(copy::to_host(py, lease, rows)?), None),
+        let copy = match lease.gpu().filter(|_| wanted == own) {
+            Some(gpu) => {
+                let consumer = consumer()?;
+                let copy = copy::to_gpu(py, lease, rows, &consumer)?;
+                let copy = Lease::new(Memory::Gpu(copy), Some(gpu.clone()));
+                if let Consumer::Stream(stream) = &consumer {
+                    copy.used_on(stream);
+                }
+                copy
+            }
+            None => Lease::new(Memory::Host(copy::to_host(py, lease, rows)?), None),
         };
-        let copy = Arc::new(Lease::new(memory, gpu));
+        let copy = Arc::new(copy);
         let packed = array.packed();
         let shown = Shown::of(py, &copy, &packed, None, DlpackFlags::IS_COPIED)?;
         return shown.capsule(py, request.max_version);
