@@ -44,11 +44,21 @@ impl Exported {
     }
 
     fn array(&self) -> PyResult<(Arc<Lease>, &ArrayLayout)> {
+        let (lease, array, _) = self.parts()?;
+        Ok((lease, array))
+    }
+
+    /// Returns the frame's lease, the array in it, and what this object keeps of it.
+    ///
+    /// # Errors
+    /// `ReleasedError` after the release, and if the planes of the frame do not touch.
+    pub fn parts(&self) -> PyResult<(Arc<Lease>, &ArrayLayout, &Kept)> {
         let lease = self.holder.lease()?;
-        match &self.shown {
-            Shown::Frame(layouts) => Ok((lease, layouts.whole()?)),
-            Shown::Plane(plane) => Ok((lease, &plane.array)),
-        }
+        let array = match &self.shown {
+            Shown::Frame(layouts) => layouts.whole()?,
+            Shown::Plane(plane) => &plane.array,
+        };
+        Ok((lease, array, &self.kept))
     }
 }
 
@@ -77,15 +87,15 @@ impl Exported {
     /// The array in host memory.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::host(py, &lease, array, &self.kept)
+        let (lease, array, kept) = self.parts()?;
+        interface::host(py, &lease, array, kept)
     }
 
     /// The array in GPU memory, version 3.
     #[getter]
-    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (lease, array) = self.array()?;
-        interface::gpu(py, &lease, array, &self.kept)
+    fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (lease, array, kept) = slf.get().parts()?;
+        interface::gpu(slf, &lease, array, kept)
     }
 
     /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.

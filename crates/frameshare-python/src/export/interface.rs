@@ -4,21 +4,30 @@
 //!
 //! Both hand out an address, and consumers hold the object that they asked. So that object holds a
 //! view ([`Kept`]) from then on.
+//!
+//! The one of a leased frame in GPU memory names no stream of its consumer: the release has to
+//! follow all work of the context, and that record invalidates captures of other code. So the
+//! address goes out only when it is read ([`Address`]): `hasattr` and libraries that only probe for
+//! the interface use nothing.
 
-use super::consumer::Consumer;
+use super::{consumer::device, exported::Exported};
 use crate::{
     error::OrRaise,
-    gpu::Borrowed,
+    gpu::{Borrowed, Gpu},
     layout::ArrayLayout,
     lease::{Lease, View},
     memory::Memory,
 };
+use frameshare::reader;
 use pyo3::{
     exceptions::{PyAttributeError, PyTypeError},
     prelude::*,
-    types::{PyDict, PyMemoryView, PyTuple},
+    types::{PyDict, PyIterator, PyMemoryView, PyTuple},
 };
-use std::sync::{Arc, OnceLock};
+use std::{
+    mem,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 /// The view of an object whose address went out, and the stream that was named for it.
 #[derive(Debug, Default)]
@@ -43,46 +52,108 @@ pub fn host<'py>(
         )
     })?;
     kept.view.get_or_init(|| View::of(lease));
-    describe(py, array, first(array, start.as_ptr().addr() as u64), lease.memory().leased().is_some())
+    let is_read_only = lease.memory().leased().is_some();
+    describe(py, array, (first(array, start.as_ptr().addr() as u64), is_read_only))
 }
 
-/// Returns `__cuda_array_interface__`. Its `stream` is one that waits for the frame, or `None` if
-/// the frame is written.
+/// Returns `__cuda_array_interface__` of `object`. Its `stream` is one that waits for the frame, or
+/// `None` if the frame is written.
 ///
 /// # Errors
 /// `AttributeError` for host memory.
 pub fn gpu<'py>(
-    py: Python<'py>,
+    object: &Bound<'py, Exported>,
     lease: &Arc<Lease>,
     array: &ArrayLayout,
     kept: &Kept,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let gpu = lease.gpu().ok_or_else(|| {
-        PyAttributeError::new_err("the frame is in host memory: it has __array_interface__ and __dlpack__")
-    })?;
-    let (start, stream) = py.detach(|| match lease.memory() {
-        Memory::Leased(frame) => {
-            let mut stream = None;
-            if !frame.is_written().or_raise()? {
-                let own = match kept.stream.get() {
-                    Some(own) => own,
-                    None => {
-                        let new = gpu.stream().or_raise()?;
-                        kept.stream.get_or_init(|| new)
-                    }
-                };
-                frame.wait_on(own).or_raise()?;
-                stream = Some(own.as_raw().addr());
-            }
-            Ok::<_, PyErr>((Consumer::Unordered.address(frame, gpu)?, stream))
+    let (py, gpu) = (object.py(), lease.gpu());
+    let (described, stream) = match (lease.memory(), gpu) {
+        (Memory::Leased(frame), Some(gpu)) => {
+            let stream = py.detach(|| written(frame, gpu, kept))?;
+            (describe(py, array, Address(Mutex::new(Data::Unread(object.clone().unbind()))))?, stream)
         }
-        Memory::Gpu(copy) => Ok((copy.start(), None)),
-        Memory::Host(copy) => Ok((copy.start().as_ptr().addr() as u64, None)),
-    })?;
-    kept.view.get_or_init(|| View::of(lease));
-    let described = describe(py, array, first(array, start), lease.memory().leased().is_some())?;
+        (Memory::Gpu(copy), _) => {
+            kept.view.get_or_init(|| View::of(lease));
+            (describe(py, array, (first(array, copy.start()), false))?, None)
+        }
+        _ => {
+            return Err(PyAttributeError::new_err(
+                "the frame is in host memory: it has __array_interface__ and __dlpack__",
+            ));
+        }
+    };
     described.set_item("stream", stream)?;
     Ok(described)
+}
+
+/// Returns the handle of a stream that waits for the frame; `None` if it is written.
+fn written(frame: &reader::Frame, gpu: &Arc<Gpu>, kept: &Kept) -> PyResult<Option<usize>> {
+    if frame.is_written().or_raise()? {
+        return Ok(None);
+    }
+    let own = match kept.stream.get() {
+        Some(own) => own,
+        None => {
+            let new = gpu.stream().or_raise()?;
+            kept.stream.get_or_init(|| new)
+        }
+    };
+    frame.address_on(own).or_raise()?;
+    Ok(Some(own.as_raw().addr()))
+}
+
+/// The entry `data` of a leased frame in GPU memory: a sequence of the address and `True`, for
+/// read-only. Reading it makes the object a view of the frame, whose release then follows all work
+/// of the context.
+#[pyclass(frozen, sequence, module = "frameshare._frameshare")]
+#[derive(Debug)]
+pub struct Address(Mutex<Data>);
+
+#[derive(Debug)]
+enum Data {
+    /// The address is that of this object.
+    Unread(Py<Exported>),
+    Read(u64),
+}
+
+impl Address {
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let mut data = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (address, object) = match &*data {
+            Data::Read(address) => (*address, None),
+            Data::Unread(object) => {
+                let (lease, array, kept) = object.get().parts()?;
+                let start = lease.memory().leased().map_or(0, |frame| device(frame.address()));
+                kept.view.get_or_init(|| View::of(&lease));
+                let address = first(array, start);
+                (address, Some(mem::replace(&mut *data, Data::Read(address))))
+            }
+        };
+        // Unlocked before the object is dropped.
+        drop(data);
+        drop(object);
+        (address, true).into_pyobject(py)
+    }
+}
+
+#[pymethods]
+impl Address {
+    fn __len__(&self) -> usize {
+        2
+    }
+
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.read(index.py())?.as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.read(py)?.try_iter()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.read(other.py())?.eq(other)
+    }
 }
 
 /// The address of an array's first element in a frame.
@@ -90,15 +161,15 @@ fn first(array: &ArrayLayout, start: u64) -> u64 {
     start + array.offset as u64
 }
 
-/// Returns what both interfaces have in common, for an array with this first element.
+/// Returns what both interfaces have in common. `data` is the address of the first element, and
+/// whether it is read-only.
 ///
 /// # Errors
 /// None but of Python's memory.
 pub fn describe<'py>(
     py: Python<'py>,
     array: &ArrayLayout,
-    first: u64,
-    is_read_only: bool,
+    data: impl IntoPyObject<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let order = if array.element.size() == 1 {
         '|'
@@ -110,7 +181,7 @@ pub fn describe<'py>(
     let described = PyDict::new(py);
     described.set_item("shape", PyTuple::new(py, &array.shape)?)?;
     described.set_item("typestr", format!("{order}u{}", array.element.size()))?;
-    described.set_item("data", (first, is_read_only))?;
+    described.set_item("data", data)?;
     described.set_item("strides", PyTuple::new(py, &array.strides)?)?;
     described.set_item("version", 3)?;
     Ok(described)

@@ -436,7 +436,7 @@ impl SlotPlane {
     }
 
     fn interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        interface::describe(py, &self.array, self.address() as u64, false)
+        interface::describe(py, &self.array, (self.address(), false))
     }
 }
 
