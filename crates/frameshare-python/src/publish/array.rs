@@ -6,7 +6,8 @@
 //! # Safety
 //!
 //! Structs of other libraries are read as their protocols say. Their memory stays valid as long as
-//! the [`Array`], which holds the buffer, capsule or object that it belongs to.
+//! the [`Array`], which holds the buffer, capsule or object that it belongs to. An array on a GPU
+//! has no buffer, and may be dropped on any thread: without the interpreter that only queues it.
 #![allow(unsafe_code)]
 
 use crate::cuda_stream::{self, Handle};

@@ -272,8 +272,8 @@ pub fn copy_on_gpu(slot: &Slot, copies: &[Copied], stream: &Stream) -> PyResult<
         let stride = |stride: i64| if copy.rows <= 1 { copy.row_bytes } else { stride as usize };
         let to = Rows { at: Side::Device(start + copy.to as u64), pitch: stride(copy.to_stride) };
         let from = Rows { at: Side::Device(copy.from as u64), pitch: stride(copy.from_stride) };
-        // SAFETY: see the header. The slot is held until it is published behind the stream, and
-        // the array's library orders the reuse of its memory behind the same stream.
+        // SAFETY: see the header. The caller holds the slot and the arrays until the copy has
+        // ended.
         unsafe { stream.copy_2d(to, from, copy.row_bytes, copy.rows) }.or_raise()?;
     }
     Ok(())
