@@ -12,7 +12,7 @@ from support import simulated_driver
 
 SIZE = 640 * 540  # NV12, 640x360
 PRELUDE = f"""
-import os, sys
+import os, sys, time
 import frameshare, numpy
 from consumer import *
 SIZE = {SIZE}
@@ -72,7 +72,8 @@ for _ in range(20):
             tensors.append(tensor)
     assert whole.shape == (540, 640)
     found = luma.__cuda_array_interface__
-    assert found["data"] == (whole.data, True) and found["version"] == 3
+    assert type(found) is dict and len(found["data"]) == 2 and found["version"] == 3
+    assert found["data"] == (whole.data, True) == tuple(found["data"])
     assert (found["shape"], found["typestr"], found["strides"]) == ((360, 640), "|u1", (640, 1))
     base, size = c_uint64(), ctypes.c_size_t()
     try:
@@ -99,9 +100,12 @@ def count(output, call):
 STEPS = """
 cuda = Cuda()
 named, other = cuda.stream(), cuda.stream()
+Object = type("Stream", (), {{"cuda_stream": named}})
 stream = frameshare.open(PATH)
 for _ in range(3):
     frame = take(stream)
+# The GPU of the exporter writes the frame meanwhile.
+time.sleep(0.1)
 os.write(2, b"-- export\\n")
 {export}
 os.write(2, b"-- release\\n")
@@ -119,10 +123,20 @@ RELEASE = "tensor.free(); del frame"
         ("tensor = Imported(frame.__dlpack__())", RELEASE, 1, 0),
         ("tensor = Imported(frame.__dlpack__(stream=named)); frame.used_on(other)", RELEASE, 2, 0),
         ("tensor = Imported(frame.__dlpack__(stream=named)); frame.used_on(named)", RELEASE, 1, 0),
+        (
+            "tensor = Imported(frame.__dlpack__(stream=named)); frame.used_on(Object()); frame.used_on(Object())",
+            RELEASE,
+            1,
+            0,
+        ),
+        ("tensor = Imported(frame.__dlpack__(stream=named)); frame.done_on(named)", RELEASE, 0, 0),
         # Without a stream, the whole context.
         ("tensor = Imported(frame.__dlpack__(stream=-1))", RELEASE, 0, 1),
         ("tensor = Imported(frame.__dlpack__(stream=2))", RELEASE, 0, 1),
-        ("plane = frame.plane(0); plane.__cuda_array_interface__", "del plane, frame", 0, 1),
+        ("plane = frame.plane(0); plane.__cuda_array_interface__['data'][0]", "del plane, frame", 0, 1),
+        ("plane = frame.plane(0); address, _ = plane.__cuda_array_interface__['data']", "del plane, frame", 0, 1),
+        # A probe for the interface, which reads no address.
+        ("plane = frame.plane(0); assert hasattr(plane, '__cuda_array_interface__')", "del plane, frame", 0, 0),
         # An unused frame.
         ("pass", "del frame", 0, 0),
     ],
@@ -135,6 +149,19 @@ def test_release_follows_the_named_streams_only(gpu, export, release, records, c
     exported = output.split("-- export\n")[1].split("-- release\n")[0]
     assert count(exported, "cuCtxSynchronize") == count(exported, "cuStreamSynchronize") == 0
     assert "cuMemcpy" not in exported + released
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        "copied = frame.clone(); tensor = Imported(copied.__dlpack__(stream=named)); del copied",
+        "tensor = Imported(frame.__dlpack__(stream=named, copy=True))",
+    ],
+)
+def test_copy_is_freed_behind_its_streams(gpu, export):
+    output = gpu(STEPS.format(export=export, release="tensor.free(); del frame"), SIMCUDA_TRACE="1")
+    assert count(output, "cuCtxRecordEvent") == count(output, "cuCtxSynchronize") == 0, output
+    assert count(output.split("-- release\n")[1], "cuEventRecord") > 0, output
 
 
 # The exporter's GPU writes long after the publication.
@@ -213,7 +240,7 @@ del frame
 while take(watch).sequence < number + 25:
     pass
 gate.set()
-cuda.wait(named)
+cuda.call("cuCtxSynchronize")
 print(cuda.read(copied, SIZE) == bytes([number]) * SIZE)
 """
 
@@ -222,6 +249,10 @@ print(cuda.read(copied, SIZE) == bytes([number]) * SIZE)
     ("named", "used"),
     [
         ("named", ""),
+        ("other", "frame.plane(0).__cuda_array_interface__['data'][0]"),
+        ("named", "frame.done_on(named); cuda.call('cuStreamDestroy_v2', c_void_p(named))"),
+        ("other", "frame.done_on(named)"),
+        ("named", "frame.done_on(other); frame.used_on(other)"),
         ("other", "frame.used_on(named)"),
         ("other", "frame.used_on(type('Stream', (), {'cuda_stream': named})())"),
         ("other", "frame.used_on(type('Stream', (), {'ptr': named})())"),
@@ -236,6 +267,111 @@ def test_slot_is_reused_after_the_last_use_on_each_stream(gpu, named, used):
 def test_release_before_the_last_use_is_caught(gpu):
     """Negative control: the stream that reads is not the one that was named."""
     assert gpu(LATE.format(stream="other", used=""), SIMCUDA_STRICT="off") == "False\n"
+
+
+def test_work_after_the_end_of_use_is_caught(gpu):
+    """Negative control: the reads are queued after `done_on`."""
+    program = LATE.replace("copied = ", "frame.done_on(named)\ncopied = ").format(stream="named", used="")
+    assert gpu(program, SIMCUDA_STRICT="off") == "False\n"
+
+
+def test_stream_that_is_destroyed_before_the_release_is_caught(gpu):
+    """Negative control: without `done_on`, another stream has the handle by the time of the release."""
+    used = "cuda.call('cuStreamDestroy_v2', c_void_p(named)); others = [cuda.stream() for _ in range(8)]"
+    program = LATE.format(stream="named", used=used)
+    assert gpu(program, SIMCUDA_STRICT="off", SIMCUDA_REUSE_STREAMS="1") == "False\n"
+
+
+ENDED = """
+import gc, threading, types
+cuda = Cuda()
+
+class Stream:
+    # As CuPy's: it is destroyed with its object, and named by number.
+    def __init__(self):
+        self.ptr = cuda.stream()
+    def __del__(self):
+        cuda.call("cuStreamDestroy_v2", c_void_p(self.ptr))
+        ended.append(self.ptr)
+
+current, ended = Stream(), []
+named = current.ptr
+sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: current))
+stream, watch = frameshare.open(PATH), frameshare.open(PATH)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+frame = take(stream)
+number = frame.sequence - 1
+{used}
+copied = cuda.memory(SIZE)
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+cuda.copy(copied, {address}, SIZE, named)
+current = None
+gc.collect()
+assert ended == []
+{free}
+while take(watch).sequence < number + 25:
+    pass
+# The object has ended with the release, and the reader goes on.
+assert ended == [named]
+take(stream).release()
+gate.set()
+cuda.call("cuCtxSynchronize")
+print(cuda.read(copied, SIZE) == bytes([number]) * SIZE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "address", "free"),
+    [
+        ("tensor = Imported(frame.__dlpack__(stream=named))", "tensor.data", "tensor.free(); del frame"),
+        # The deleter runs on a thread without the GIL.
+        (
+            "tensor = Imported(frame.__dlpack__(stream=named))",
+            "tensor.data",
+            "del frame; ending = threading.Thread(target=tensor.free); ending.start(); ending.join()",
+        ),
+        (
+            "tensor = Imported(frame.__dlpack__(stream=1)); frame.used_on(named)",
+            "tensor.data",
+            "tensor.free(); del frame",
+        ),
+    ],
+)
+def test_stream_of_cupy_lives_until_the_release(gpu, used, address, free):
+    assert gpu(ENDED.format(used=used, address=address, free=free)) == "True\n"
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_stream_object_outlives_a_deferred_release(gpu, is_captured):
+    """A stream that is being captured is needed until its frame is released, after the end of the capture."""
+    gpu(f"""
+import gc
+cuda = Cuda()
+
+class Named:
+    def __init__(self):
+        self.cuda_stream = cuda.stream()
+    def __del__(self):
+        ended.append(self.cuda_stream)
+
+named, ended = Named(), []
+handle = named.cuda_stream
+stream = frameshare.open(PATH, max_held=2)
+frame = take(stream)
+frame.used_on(named)
+if {is_captured}:
+    cuda.call("cuStreamBeginCapture_v2", c_void_p(handle), 2)
+del named, frame
+gc.collect()
+assert ended == ([] if {is_captured} else [handle]), ended
+if {is_captured}:
+    cuda.call("cuStreamEndCapture", c_void_p(handle), byref(c_void_p()))
+for _ in range(50):
+    take(stream).release()
+assert ended == [handle], ended
+""")
 
 
 def test_named_stream_object_lives_until_the_release(gpu):
@@ -267,13 +403,14 @@ assert seen() is None
     "name_it",
     [
         "slot = exporter.acquire(stream=named)",
+        "current = named; slot = exporter.acquire(stream=named.handle.value); del current",
         "slot = exporter.acquire(); slot.used_on(named)",
         "slot = exporter.acquire(); Imported(slot.plane(0).__dlpack__(stream=named)).free()",
     ],
 )
 def test_slot_keeps_named_stream_object_until_it_is_dropped(gpu, name_it):
     gpu("""
-import gc, weakref
+import gc, types, weakref
 cuda = Cuda()
 
 class Named:
@@ -283,6 +420,8 @@ class Named:
 exporter = frameshare.create(PATH + ".own", format="GRAY8", width=64, height=48, device=0)
 named = Named()
 seen = weakref.ref(named)
+# CuPy, whose streams come as numbers.
+sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: current))
 """ + name_it + """
 del named
 gc.collect()
@@ -291,6 +430,69 @@ assert slot.publish() == 1
 del slot
 gc.collect()
 assert seen() is None
+""")
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_discarded_slot_stays_out_of_use_until_it_is_written(gpu, is_announced):
+    """With an announced capture, the end of unnamed work is known after the announcement only."""
+    gpu(f"""
+import contextlib, threading, time
+cuda = Cuda()
+named = cuda.stream()
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+exporter = frameshare.create(PATH + ".own", format="GRAY8", width=640, height=480, device=0)
+
+def acquired():
+    slot = exporter.acquire()
+    return slot, slot.plane(0).__cuda_array_interface__["data"][0]
+
+with frameshare.announce_capture() if {is_announced} else contextlib.nullcontext():
+    slot, address = acquired()
+    cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+    cuda.call("cuMemsetD8Async", c_uint64(address), c_uint8(1), ctypes.c_size_t(640 * 480), c_void_p(named))
+    slot.discard()
+    for _ in range(5):
+        other, elsewhere = acquired()
+        assert elsewhere != address
+        time.sleep(0.02)
+gate.set()
+cuda.wait(named)
+""")
+
+
+def test_published_array_is_dropped_once_it_is_copied(gpu):
+    gpu("""
+import gc, threading, time, weakref
+cuda = Cuda()
+named, pointer = cuda.stream(), cuda.memory(64 * 48)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+
+class Array:
+    __cuda_array_interface__ = {
+        "version": 3, "shape": (48, 64), "strides": None, "typestr": "|u1", "data": (pointer, False), "stream": named
+    }
+
+exporter = frameshare.create(PATH + ".own", format="GRAY8", width=64, height=48, device=0)
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+array = Array()
+seen = weakref.ref(array)
+exporter.publish(array)
+del array
+for _ in range(5):
+    time.sleep(0.05)
+    assert exporter.readers == 0 and seen() is not None
+gate.set()
+end = time.monotonic() + 60
+while seen() is not None:
+    assert time.monotonic() < end
+    time.sleep(0.01)
+    # Python drops it in the next call.
+    exporter.readers
 """)
 
 
@@ -344,6 +546,29 @@ for _ in range(10):
     frame.release()
     assert (copy_on_host(clone) == number).all()
 """)
+
+
+def test_copy_lives_until_a_stream_that_was_not_named_has_read_it(gpu):
+    output = gpu("""
+import threading, time
+cuda = Cuda()
+named, target = cuda.stream(), cuda.memory(SIZE)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+stream = frameshare.open(PATH)
+frame = take(stream)
+number, copied = frame.sequence - 1, frame.clone()
+address = copied.plane(0).__cuda_array_interface__["data"][0]
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+cuda.copy(target, address, SIZE, named)
+del copied, frame
+time.sleep(0.2)
+gate.set()
+cuda.wait(named)
+print(cuda.read(target, SIZE) == bytes([number]) * SIZE)
+""")
+    assert output == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -454,6 +679,37 @@ cuda.call("cuStreamEndCapture", c_void_p(captured), byref(graph))
 for _ in range(10):
     take(stream).release()
 """)
+
+
+ANNOUNCED = """
+import contextlib
+cuda = Cuda()
+# A stream whose captures the driver does not report.
+captured = cuda.stream()
+stream = frameshare.open(PATH, max_held=2)
+with {announced}:
+    cuda.call("cuStreamBeginCapture_v2", c_void_p(captured), 1)
+    frame = take(stream)
+    plane = frame.plane(0)
+    assert plane.__cuda_array_interface__["data"][0] != 0
+    del plane, frame
+    graph = c_void_p()
+    print(cuda.driver.cuStreamEndCapture(c_void_p(captured), byref(graph)))
+# The release comes after the announcement.
+for _ in range(20):
+    take(stream).release()
+"""
+
+
+def test_announced_capture_stays_intact(gpu):
+    assert gpu(ANNOUNCED.format(announced="frameshare.announce_capture()")) == "0\n"
+    assert gpu(ANNOUNCED.format(announced="frameshare.announce_capture() as one, one")) == "0\n"
+
+
+def test_capture_without_announcement_is_invalidated(gpu):
+    """Negative control: the release follows all work of the context."""
+    output = gpu(ANNOUNCED.format(announced="contextlib.nullcontext()"), SIMCUDA_STRICT="off")
+    assert output == "901\n"
 
 
 def test_threads_take_export_and_free(gpu):

@@ -10,14 +10,34 @@ import sys
 import pytest
 from support import ROOT, simulated_driver
 
-CASES = ["publish-driver", "publish-driver-errors", "reused-slots-by-address", "killed-exporter", "downloads"]
+CASES = [
+    "publish-driver",
+    "publish-driver-errors",
+    "reused-slots-by-address",
+    "killed-exporter",
+    "downloads",
+    "ended-stream",
+    "ended-stream-of-reused-handle",
+    "freed-source",
+    "captures-probe",
+    "captures-clone",
+    "captures-copy",
+    "captures-announced",
+    "slot-of-another-thread",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_passes_on_the_simulated_driver(name):
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "gpu" / "python" / "suite.py", "--exact", name],
-        env={**os.environ, **simulated_driver(), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={
+            **os.environ,
+            **simulated_driver(),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            # As the real driver does.
+            "SIMCUDA_REUSE_STREAMS": "1",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=200,

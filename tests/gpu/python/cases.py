@@ -118,6 +118,31 @@ def compact_planes_of_jax_are_zero_copy():
     return {"frames": 100}
 
 
+def read_by_interface(library, take):
+    """Take planes through `__cuda_array_interface__`, and compare addresses and content."""
+    driver = Driver()
+    with publisher("interface", pause_us=2000), opened("interface", policy="lossless") as stream:
+        for _ in range(50):
+            frame = stream.next(20)
+            array = take(frame.plane(0))
+            assert library.pointer(array) == driver.import_of(frame.plane(0))[0], "the plane was copied"
+            assert set(library.bytes(array)) == {expected_value(frame)}
+            del array, frame
+    return {"frames": 50}
+
+
+@case("interface-cupy")
+def interface_cupy():
+    library = support.Cupy()
+    return read_by_interface(library, library.cupy.asarray)
+
+
+@case("interface-numba")
+def interface_numba():
+    library = support.Numba()
+    return read_by_interface(library, library.of)
+
+
 # 2. Writers that reuse slots.
 
 

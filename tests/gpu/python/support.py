@@ -16,6 +16,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUNTIME = os.environ.get("RUNTIME", "")
 
 
+#: A function of C that takes the time of its argument, in microseconds.
+USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+
+
 class Skip(Exception):
     """The case cannot run on this machine, for the reason that is the text."""
 
@@ -63,14 +67,23 @@ class Driver:
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
         return pointer.value
 
-    def fill(self, pointer, value, size):
+    def fill(self, pointer, value, size, stream=None):
         self.call(
             "cuMemsetD8Async",
             ctypes.c_uint64(pointer),
             ctypes.c_ubyte(value),
             ctypes.c_size_t(size),
-            self.stream,
+            stream or self.stream,
         )
+
+    def copy(self, target, pointer, size, stream):
+        sides = ctypes.c_uint64(target), ctypes.c_uint64(pointer)
+        self.call("cuMemcpyDtoDAsync_v2", *sides, ctypes.c_size_t(size), stream)
+
+    def stall(self, stream, ms):
+        """Keep a stream busy, by a host function that needs neither the GPU nor the GIL."""
+        for _ in range(-(-ms // 500)):
+            self.call("cuLaunchHostFunc", stream, USLEEP, ctypes.c_void_p(1000 * min(ms, 500)))
 
     def bytes_at(self, pointer, size):
         """Read memory on the stream, behind the work that is queued there."""
@@ -86,9 +99,9 @@ class Driver:
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def import_of(self, plane):
-        """Import a plane by DLPack on the stream of this object; return pointer, shape, strides and the capsule."""
-        capsule = plane.__dlpack__(stream=self.stream.value, max_version=(1, 1))
+    def import_of(self, plane, stream=None):
+        """Import a plane by DLPack on a stream, by default this object's; return pointer, shape, strides and the capsule."""
+        capsule = plane.__dlpack__(stream=(stream or self.stream).value, max_version=(1, 1))
         return *parse_capsule(capsule), capsule
 
     def host(self, plane):

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Cases: the order of GPU work beside streams and sources that end early, captures, and several threads."""
+
+import contextlib
+import ctypes
+import gc
+import threading
+import time
+
+import support
+from cases import case, created, expected_value, opened, taker
+from support import Driver, publisher
+
+SIZE = 640 * 360
+
+# 1. Streams that are destroyed before the frame is dropped.
+
+
+def read_on_ended_streams(name, read):
+    """Read frames on streams that are destroyed before the release; `read` returns a function for the bytes."""
+    driver, torn, frames = Driver(), 0, 20
+    with (
+        publisher(name, pause_us=2000),
+        opened(name, policy="latest", max_held=4, reconnect=False) as stream,
+    ):
+        for _ in range(frames):
+            frame = stream.next(20)
+            expected, result = expected_value(frame), read(driver, frame)
+            del frame
+            # Longer than the stream takes; the exporter writes all its slots meanwhile.
+            time.sleep(0.2)
+            driver.call("cuCtxSynchronize")
+            torn += set(result()) != {expected}
+    assert torn == 0, f"{torn} of {frames} frames were released before they were read"
+    return {"frames": frames, "torn": 0}
+
+
+def read_and_destroy(driver, frame, others=0):
+    """Read a frame on a stream that is destroyed at once; `others` are made then, and can get its handle."""
+    queue, target = driver.new_stream(), driver.allocate(SIZE)
+    driver.stall(queue, 100)
+    pointer, *_ = driver.import_of(frame.plane(0), queue)
+    driver.copy(target, pointer, SIZE, queue)
+    frame.done_on(queue.value)
+    driver.call("cuStreamDestroy_v2", queue)
+    for _ in range(others):
+        driver.new_stream()
+    return lambda: driver.bytes_at(target, SIZE)
+
+
+case("ended-stream")(lambda: read_on_ended_streams("ended", read_and_destroy))
+case("ended-stream-of-reused-handle")(
+    lambda: read_on_ended_streams("ended", lambda driver, frame: read_and_destroy(driver, frame, 8))
+)
+
+
+@case("ended-stream-cupy")
+def ended_stream_cupy():
+    """CuPy names its current stream by number, and destroys it with its object."""
+    cupy = support.Cupy().cupy
+
+    def read(driver, frame):
+        with cupy.cuda.Stream(non_blocking=True) as queue:
+            driver.stall(ctypes.c_void_p(queue.ptr), 100)
+            copy = cupy.from_dlpack(frame.plane(0)).copy()
+        del queue
+        return lambda: copy.get().tobytes()
+
+    return read_on_ended_streams("ended", read)
+
+
+@case("ended-stream-numba")
+def ended_stream_numba():
+    """Numba names no stream: the release follows all work of the context, that of destroyed streams, too."""
+    cuda = support.Numba().cuda
+
+    def read(driver, frame):
+        queue, target = cuda.stream(), cuda.device_array((360, 640), "uint8")
+        driver.stall(ctypes.c_void_p(queue.handle.value), 100)
+        target.copy_to_device(cuda.as_cuda_array(frame.plane(0)), stream=queue)
+        del queue
+        return lambda: target.copy_to_host().tobytes()
+
+    return read_on_ended_streams("ended", read)
+
+
+# 2. Sources that are dropped while their copy waits.
+
+
+def published_and_freed(name, publish):
+    """Publish an array of 0x11 on a stalled stream, free it, so that its memory gets 0x22, and read the frame."""
+    import numpy
+
+    with created(name, width=1920, height=1080) as exporter:
+        with opened(name, device="cpu", policy="lossless") as stream:
+            exporter.wait_for_reader(10)
+            later = publish(exporter)
+            found = set(numpy.unique(numpy.asarray(stream.next(20).plane(0))).tolist())
+            del later
+    assert found == {0x11}, f"the frame has {sorted(found)}"
+    return {}
+
+
+def freed_torch(is_side):
+    """The tensor is of the current stream, or of a side stream that the current one waits for."""
+    torch = support.Torch().torch
+
+    def full(value):
+        return torch.full((1080, 1920), value, dtype=torch.uint8, device="cuda")
+
+    def publish(exporter):
+        queue, own = torch.cuda.Stream(), torch.cuda.Stream() if is_side else torch.cuda.current_stream()
+        torch.cuda.empty_cache()
+        Driver().stall(ctypes.c_void_p(queue.cuda_stream), 1000)
+        with torch.cuda.stream(own):
+            tensor = full(0x11)
+        queue.wait_stream(own)
+        exporter.publish(tensor, stream=queue)
+        del tensor
+        gc.collect()
+        with torch.cuda.stream(own):
+            return [full(0x22) for _ in range(64)]
+
+    return published_and_freed("freedtorch", publish)
+
+
+case("freed-source-torch")(lambda: freed_torch(is_side=False))
+case("freed-source-torch-side")(lambda: freed_torch(is_side=True))
+
+
+@case("freed-source-cupy")
+def freed_source_cupy():
+    cupy = support.Cupy().cupy
+
+    def publish(exporter):
+        queue = cupy.cuda.Stream(non_blocking=True)
+        Driver().stall(ctypes.c_void_p(queue.ptr), 1000)
+        array = cupy.full((1080, 1920), 0x11, cupy.uint8)
+        cupy.cuda.get_current_stream().synchronize()
+        exporter.publish(array, stream=queue)
+        del array
+        return [cupy.full((1080, 1920), 0x22, cupy.uint8) for _ in range(64)]
+
+    return published_and_freed("freedcupy", publish)
+
+
+@case("freed-source-jax")
+def freed_source_jax():
+    jax = support.Jax().jax
+
+    def full(value):
+        return jax.numpy.full((1080, 1920), value, jax.numpy.uint8).block_until_ready()
+
+    def publish(exporter):
+        full(0x11)
+        # The legacy default stream, which JAX's do not wait for.
+        Driver().stall(ctypes.c_void_p(1), 1000)
+        array = full(0x11)
+        exporter.publish(array)
+        del array
+        gc.collect()
+        return [full(0x22) for _ in range(64)]
+
+    return published_and_freed("freedjax", publish)
+
+
+@case("freed-source-numba")
+def freed_source_numba():
+    """Memory of PyTorch's pool that is published through `__cuda_array_interface__` of a wrapper."""
+    torch = support.Torch().torch
+    cuda = support.Numba().cuda
+
+    def publish(exporter):
+        queue = torch.cuda.Stream()
+        Driver().stall(ctypes.c_void_p(queue.cuda_stream), 1000)
+        array = cuda.as_cuda_array(torch.full((1080, 1920), 0x11, dtype=torch.uint8, device="cuda"))
+        torch.cuda.current_stream().synchronize()
+        exporter.publish(array, stream=queue)
+        del array
+        gc.collect()
+        return [torch.full((1080, 1920), 0x22, dtype=torch.uint8, device="cuda") for _ in range(64)]
+
+    return published_and_freed("freednumba", publish)
+
+
+@case("freed-source")
+def freed_source():
+    """By CUDA's driver alone: an array whose end overwrites its memory."""
+    driver, size = Driver(), 1920 * 1080
+    pointer, queue = driver.allocate(size), driver.new_stream()
+    driver.fill(pointer, 0x11, size)
+    driver.synchronize()
+
+    class Array:
+        __cuda_array_interface__ = {
+            "version": 3,
+            "shape": (1080, 1920),
+            "strides": None,
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "stream": queue.value,
+        }
+
+        def __del__(self):
+            driver.fill(pointer, 0x22, size)
+
+    def publish(exporter):
+        driver.stall(queue, 1000)
+        exporter.publish(Array())
+
+    return published_and_freed("freed", publish)
+
+
+# 3. Captures that nothing announces, in threads beside a reader.
+
+
+def captures_intact_beside(use, frames=1000, announce=contextlib.nullcontext):
+    """Capture a stream that does not wait for the default stream, in the thread-local mode, beside a reader."""
+    driver, captures, broken = Driver(), 0, 0
+    queue, memory = driver.new_stream(), driver.allocate(1 << 20)
+
+    def used(frame):
+        # The contexts of threads are their own.
+        driver.call("cuCtxSetCurrent", driver.context)
+        use(driver, frame)
+
+    with publisher("capture", pause_us=500), taker("capture", frames, used) as state:
+        while state["taken"] == 0 and state["is_alive"]():
+            time.sleep(0.01)
+        while state["is_alive"]():
+            graph = ctypes.c_void_p()
+            with announce():
+                driver.call("cuStreamBeginCapture_v2", queue, 1)
+                time.sleep(0.005)
+                driver.cuda.cuMemsetD8Async(
+                    ctypes.c_uint64(memory), ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20), queue
+                )
+                broken += driver.cuda.cuStreamEndCapture(queue, ctypes.byref(graph)) != 0
+            captures += 1
+            if graph.value:
+                driver.call("cuGraphDestroy", graph)
+            # Announced captures follow each other with a pause: releases wait for it.
+            time.sleep(0.002)
+    assert captures > 10, captures
+    assert broken == 0, f"{broken} of {captures} captures were invalidated"
+    return {"frames": frames, "captures": captures}
+
+
+def probe(_, frame):
+    """All that code does to find out which interfaces a plane has."""
+    plane = frame.plane(0)
+    assert hasattr(plane, "__cuda_array_interface__")
+
+
+def clone(driver, frame):
+    copied, value = frame.clone(), expected_value(frame)
+    assert driver.bytes_at(copied.plane(0).__cuda_array_interface__["data"][0], 8) == bytes([value]) * 8
+
+
+def copy(driver, frame):
+    capsule = frame.plane(0).__dlpack__(stream=driver.stream.value, max_version=(1, 1), copy=True)
+    pointer, *_ = support.parse_capsule(capsule)
+    assert driver.bytes_at(pointer, 8) == bytes([expected_value(frame)]) * 8
+
+
+def address(driver, frame):
+    plane = frame.plane(0)
+    # The frame may be unwritten, and the interface names the stream that waits for it.
+    interface = plane.__cuda_array_interface__
+    if interface["stream"]:
+        driver.call("cuStreamSynchronize", ctypes.c_void_p(interface["stream"]))
+    assert driver.bytes_at(interface["data"][0], 8) == bytes([expected_value(frame)]) * 8
+
+
+for _use in (probe, clone, copy):
+    case(f"captures-{_use.__name__}", 120)(lambda use=_use: captures_intact_beside(use))
+
+
+@case("captures-announced", 120)
+def captures_announced():
+    """An address without a stream makes the release follow all work of the context, after the captures."""
+    import frameshare
+
+    return captures_intact_beside(address, 300, frameshare.announce_capture)
+
+
+# 4. The default stream of each thread.
+
+
+@case("slot-of-another-thread")
+def slot_of_another_thread():
+    """A slot is written on the default stream of one thread, and published by another."""
+    import numpy
+
+    driver = Driver()
+    own = ctypes.c_void_p(2)
+    with created("perthread") as exporter, opened("perthread", device="cpu") as stream:
+        exporter.wait_for_reader(10)
+        slot = exporter.acquire()
+
+        def write():
+            driver.call("cuCtxSetCurrent", driver.context)
+            capsule = slot.plane(0).__dlpack__(stream=2, max_version=(1, 1))
+            driver.stall(own, 500)
+            driver.fill(support.parse_capsule(capsule)[0], 0x11, SIZE, own)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        slot.publish()
+        found = set(numpy.unique(numpy.asarray(stream.next(20).plane(0))).tolist())
+    assert found == {0x11}, f"the frame has {sorted(found)}"
+    return {}
