@@ -2,7 +2,7 @@
 
 //! `is-live=true`: where the frames of a connection lie in this pipeline's running time.
 //!
-//! Most frames lie where they were due at the exporter. The first ones of a connection may lie
+//! A frame lies where it was due at the exporter. The first frames of a connection may lie
 //! before the start of this pipeline, or before frames of the connection that it replaces: a
 //! joining reader gets the units of the present group of pictures, which are up to seconds old.
 //! No frame can have a negative running time, and frames whose times were clamped would lose their

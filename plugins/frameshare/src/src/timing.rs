@@ -24,8 +24,8 @@ pub(super) fn longest(
     Some(longest.max(settings.latency))
 }
 
-/// Conversion from `CLOCK_MONOTONIC` to the timestamps of a live source, as of one moment, or to the
-/// exporter's timestamps.
+/// Conversion from `CLOCK_MONOTONIC` to the timestamps of a live source, as of one moment, or to
+/// those of the exporter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timestamps {
     difference: Difference,

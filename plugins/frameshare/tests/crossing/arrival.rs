@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Time of arrival: frames of a live source are published when they arrive, others when they are due.
+//! Time of arrival: frames of a live source are published when they arrive, others when they are
+//! due.
 //!
 //! The exporter's clock is moved by the test alone: a frame that waits for it does not arrive.
 

@@ -430,8 +430,8 @@ fn audio_is_neither_kept_nor_requested() {
     }
 }
 
-/// Lets a reader join at a buffer of a stream that began 10 s ago, and returns all that it gets: the
-/// buffers with their running times, which are none outside of the segment.
+/// Lets a reader join at a buffer of a stream that began 10 s ago, and returns all that it gets:
+/// the buffers with their running times, which are none outside of the segment.
 fn joined(video: &Video, at: usize, pipeline: &str) -> Vec<(gst::Buffer, Option<gst::ClockTime>)> {
     let mut exporter = video.exporter("max-slots=256");
     let began = gst::SystemClock::obtain().time() - gst::ClockTime::from_seconds(10);
