@@ -35,7 +35,10 @@ impl Consumer {
         let sinks = || {
             pipeline::elements(own.upcast_ref()).filter_map(|one| one.downcast::<gst_base::BaseSink>().ok())
         };
-        let is_source = |one: &gst::Element| one.element_flags().contains(gst::ElementFlags::SOURCE);
+        // A bin has the flags of its elements.
+        let is_source = |one: &gst::Element| {
+            one.element_flags().contains(gst::ElementFlags::SOURCE) && !one.is::<gst::Bin>()
+        };
         if sinks().any(|sink| sink.is_sync()) || sinks().next().is_none() {
             return Self::Viewer; // or a player that adds its sinks later
         }
