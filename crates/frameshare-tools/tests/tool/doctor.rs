@@ -278,6 +278,21 @@ fn snapshot_of_gpu_stream(run: &TestRun, gpu: [u8; 16]) -> (Snapshot, Rights) {
 }
 
 #[test]
+fn mean_wait_above_a_millisecond_is_named() {
+    let run = TestRun::new();
+    let (mut snapshot, rights) = snapshot_of_gpu_stream(&run, [7; 16]);
+    for (waited, level) in [(3_000_000, None), (93_000_000, Some("warning"))] {
+        (snapshot.counters.published, snapshot.counters.waited) = (3, waited);
+        let report = examine(&run, &snapshot, rights, None);
+        let named = report.0.iter().find(|check| check["text"].as_str().unwrap().contains("they wait"));
+        assert_eq!(named.map(|check| check["level"].as_str().unwrap()), level);
+        if level.is_some() {
+            report.find("frames", "they wait 31.0 ms on average");
+        }
+    }
+}
+
+#[test]
 fn gpu_stream_is_copied_for_reader_without_gpu() {
     let run = TestRun::new();
     let (snapshot, rights) = snapshot_of_gpu_stream(&run, [7; 16]);

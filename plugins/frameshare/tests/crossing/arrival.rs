@@ -9,6 +9,7 @@ use super::*;
 use gst::ClockTime;
 use gst_check::TestClock;
 
+const WAIT: Duration = Duration::from_millis(200);
 const LATENCY: ClockTime = ClockTime::from_mseconds(200);
 
 /// `appsrc ! framesharesink`, with a clock that stands still.
@@ -55,8 +56,12 @@ impl Paced {
     }
 
     fn published(&self) -> u64 {
+        self.stat("published")
+    }
+
+    fn stat(&self, name: &str) -> u64 {
         let sink = self.pipeline.by_name("sink").unwrap();
-        sink.property::<gst::Structure>("stats").get("published").unwrap()
+        sink.property::<gst::Structure>("stats").get(name).unwrap()
     }
 }
 
@@ -110,14 +115,18 @@ fn set_property_and_upstream_decide_whether_frames_wait() {
     for (is_live, properties, waits) in cases {
         let source = Paced::new(is_live, properties);
         let reader = source.reader();
+        let begin = Instant::now();
         source.push(10);
         if waits {
             source.clock.wait_for_next_pending_id();
+            std::thread::sleep(WAIT);
             assert_eq!(source.published(), 0, "live: {is_live}, {properties}");
             source.clock.set_time(ClockTime::from_seconds(111));
             source.clock.process_next_clock_id();
         }
         assert_eq!(bytes(&reader.buffer())[0], 10, "live: {is_live}, {properties}");
+        let wait = Duration::from_nanos(source.stat("mean-wait"));
+        assert!((if waits { WAIT } else { Duration::ZERO }..begin.elapsed()).contains(&wait), "{wait:?}");
         assert_eq!(waits, source.pipeline.by_name("sink").unwrap().property::<bool>("sync"));
     }
 }
