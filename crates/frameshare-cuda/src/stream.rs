@@ -46,7 +46,9 @@ impl Stream {
     }
 
     /// Wraps a stream of `context` that was created elsewhere; null is the context's NULL stream.
-    /// `owner` is dropped together with this object.
+    /// `owner` is dropped together with this object. The handle of the per-thread default stream
+    /// is in each call the stream of the thread that makes the call: a frame that one thread
+    /// writes there must be published by the same thread.
     ///
     /// # Safety
     /// `raw` must be null or a CUstream of `context` that is not destroyed before `owner` is
