@@ -2,14 +2,15 @@
 
 //! Media of a camera: one loop of its clip for all clients.
 
-use crate::{VIEWER, clip::Clip};
+use crate::{Codec, VIEWER, clip::Clip};
 use gst::{ClockTime, prelude::*};
 use gst_rtsp_server::{RTSPMediaFactory, prelude::*};
 use std::{thread, time::Duration};
 
 /// Makes the factory of a camera.
-pub fn factory(clip: Clip, has_audio: bool, is_protected: bool) -> RTSPMediaFactory {
-    let video = "appsrc name=source is-live=true format=time max-buffers=8 ! rtph264pay name=pay0 pt=96";
+pub fn factory(clip: Clip, codec: Codec, has_audio: bool, is_protected: bool) -> RTSPMediaFactory {
+    let video =
+        format!("appsrc name=source is-live=true format=time max-buffers=8 ! rtp{codec}pay name=pay0 pt=96");
     let audio = if has_audio {
         "audiotestsrc is-live=true wave=ticks ! audioconvert ! audioresample ! audio/x-raw,rate=48000,channels=1 \
          ! avenc_aac ! aacparse ! rtpmp4gpay name=pay1 pt=97"
@@ -60,7 +61,10 @@ fn feed(source: &gst_app::AppSrc, clip: &Clip) {
         }
         let mut unit = unit.copy();
         if let Some(unit) = unit.get_mut() {
-            unit.set_pts(due);
+            // A unit that others precede in order of display is shown later than it is decoded.
+            let ahead =
+                unit.pts().zip(unit.dts()).map_or(ClockTime::ZERO, |(pts, dts)| pts.saturating_sub(dts));
+            unit.set_pts(due + ahead);
             unit.set_dts(due);
             unit.set_duration(clip.period);
         }

@@ -2,12 +2,12 @@
 
 //! Encoding of a camera's video, before it is served.
 
-use crate::{Camera, number};
+use crate::{Camera, Codec, number};
 use anyhow::{Context, Result, bail};
 use gst::{MessageView, PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::path::Path;
 
-/// An encoded video: units in decoding order, which is their order of display.
+/// An encoded video: units in decoding order, with the times of its encoder.
 #[derive(Clone)]
 pub struct Clip {
     pub caps: gst::Caps,
@@ -16,18 +16,19 @@ pub struct Clip {
     pub period: gst::ClockTime,
 }
 
-/// Encodes a clip, or this number of numbered frames, as a camera does: a key frame each second, no
-/// frame that refers to later ones.
+/// Encodes a clip, or this number of numbered frames, as a camera does: closed groups of pictures,
+/// one each second.
 pub fn encode(clip: Option<&Path>, camera: &Camera, frames: u32) -> Result<Clip> {
-    let Camera { width, height, rate, .. } = camera;
+    let Camera { width, height, rate, codec, .. } = camera;
+    let encoder = encoder(camera);
     let source = match clip {
         Some(_) => "filesrc name=file ! decodebin ! videoconvert ! videoscale ! videorate".to_owned(),
         None => format!("videotestsrc pattern=smpte num-buffers={frames}"),
     };
     let description = format!(
         "{source} ! capsfilter name=raw caps=video/x-raw,format=I420,width={width},height={height},framerate={rate}/1,pixel-aspect-ratio=1/1 \
-         ! x264enc tune=zerolatency speed-preset=veryfast key-int-max={rate} threads=2 \
-         ! h264parse config-interval=-1 ! video/x-h264,stream-format=byte-stream,alignment=au ! appsink name=units sync=false"
+         ! {encoder} key-int-max={rate} \
+         ! {codec}parse config-interval=-1 ! video/x-{codec},stream-format=byte-stream,alignment=au ! appsink name=units sync=false"
     );
     let pipeline = gst::parse::launch(&description)?;
     let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("not a pipeline")?;
@@ -41,6 +42,21 @@ pub fn encode(clip: Option<&Path>, camera: &Camera, frames: u32) -> Result<Clip>
     let _ = pipeline.set_state(gst::State::Null);
     let (caps, units) = result?;
     Ok(Clip { caps, units, period: gst::ClockTime::SECOND / u64::from(*rate) })
+}
+
+/// Returns the encoder of a camera, whose groups of pictures all have the same pattern.
+fn encoder(camera: &Camera) -> String {
+    let Camera { codec, b_frames, has_pyramid, .. } = camera;
+    match (codec, b_frames) {
+        (Codec::H264, 0) => "x264enc tune=zerolatency speed-preset=veryfast threads=2".to_owned(),
+        (Codec::H264, _) => format!(
+            "x264enc speed-preset=veryfast threads=2 bframes={b_frames} b-adapt=false b-pyramid={has_pyramid}"
+        ),
+        (Codec::H265, _) => format!(
+            "x265enc speed-preset=ultrafast log-level=none option-string=bframes={b_frames}:b-adapt=0:b-pyramid={}:open-gop=0",
+            u8::from(*has_pyramid)
+        ),
+    }
 }
 
 fn draw_numbers(filter: &gst::Element) -> Result<()> {

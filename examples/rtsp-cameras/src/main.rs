@@ -13,7 +13,7 @@ mod number;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use gst_rtsp_server::{RTSPAuth, RTSPServer, RTSPToken, prelude::*};
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 /// Serve cameras over RTSP, without any hardware
 #[derive(Parser)]
@@ -34,8 +34,8 @@ struct Arguments {
     /// Number of frames of numbered videos
     #[arg(long, default_value_t = 100)]
     frames: u32,
-    /// Cameras, such as cam0/main=1280x720@25
-    #[arg(required = true, value_name = "PATH=WIDTHxHEIGHT@RATE")]
+    /// Cameras, such as cam0/main=1280x720@25 or cam1/main=640x360@25,h265,b-frames=3,pyramid
+    #[arg(required = true, value_name = "PATH=WIDTHxHEIGHT@RATE[,h265][,b-frames=NUMBER][,pyramid]")]
     cameras: Vec<Camera>,
 }
 
@@ -46,6 +46,26 @@ struct Camera {
     width: u32,
     height: u32,
     rate: u32,
+    codec: Codec,
+    /// Number of B-frames between two others.
+    b_frames: u32,
+    /// B-frames refer to B-frames.
+    has_pyramid: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Codec {
+    H264,
+    H265,
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::H264 => "h264",
+            Self::H265 => "h265",
+        })
+    }
 }
 
 impl FromStr for Camera {
@@ -54,14 +74,29 @@ impl FromStr for Camera {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = || {
             let (path, video) = text.split_once('=')?;
+            let (video, options) = video.split_once(',').unwrap_or((video, ""));
             let (size, rate) = video.split_once('@')?;
             let (width, height) = size.split_once('x')?;
             let (width, height, rate) = (width.parse().ok()?, height.parse().ok()?, rate.parse().ok()?);
             let is_valid = width >= 32 && height >= 32 && rate > 0 && width % 2 + height % 2 == 0;
-            is_valid.then(|| Self { path: format!("/{}", path.trim_matches('/')), width, height, rate })
+            let path = format!("/{}", path.trim_matches('/'));
+            let mut camera =
+                Self { path, width, height, rate, codec: Codec::H264, b_frames: 0, has_pyramid: false };
+            for option in options.split_terminator(',') {
+                match option.split_once('=') {
+                    Some(("b-frames", number)) => camera.b_frames = number.parse().ok()?,
+                    None if option == "h265" => camera.codec = Codec::H265,
+                    None if option == "pyramid" => camera.has_pyramid = true,
+                    _ => return None,
+                }
+            }
+            is_valid.then_some(camera)
         };
         parts().ok_or_else(|| {
-            format!("invalid camera '{text}': expected PATH=WIDTHxHEIGHT@RATE, with even sizes")
+            format!(
+                "invalid camera '{text}': expected PATH=WIDTHxHEIGHT@RATE, with even sizes, and behind it \
+                 ,h265 ,b-frames=NUMBER ,pyramid"
+            )
         })
     }
 }
@@ -79,7 +114,8 @@ fn main() -> Result<()> {
     for camera in &arguments.cameras {
         let clip = clip::encode(arguments.clip.as_deref(), camera, arguments.frames)
             .with_context(|| format!("cannot encode {}", camera.path))?;
-        mounts.add_factory(&camera.path, camera::factory(clip, arguments.audio, arguments.login.is_some()));
+        let factory = camera::factory(clip, camera.codec, arguments.audio, arguments.login.is_some());
+        mounts.add_factory(&camera.path, factory);
     }
     server.connect_client_connected(|_, client| {
         client.connect_play_request(|_, context| {
@@ -114,9 +150,14 @@ mod tests {
 
     #[test]
     fn cameras_are_parsed() {
-        let camera = "cam0/sub=640x360@10".parse::<Camera>();
-        assert_eq!(camera, Ok(Camera { path: "/cam0/sub".into(), width: 640, height: 360, rate: 10 }));
-        for wrong in ["cam0", "cam0=640x360", "cam0=640@10", "cam0=640x361@10", "cam0=640x360@0"] {
+        let camera = |codec, b_frames, has_pyramid| {
+            let path = "/cam0/sub".into();
+            Ok(Camera { path, width: 640, height: 360, rate: 10, codec, b_frames, has_pyramid })
+        };
+        assert_eq!("cam0/sub=640x360@10".parse(), camera(Codec::H264, 0, false));
+        assert_eq!("cam0/sub=640x360@10,h265,b-frames=3,pyramid".parse(), camera(Codec::H265, 3, true));
+        let wrong = ["cam0", "cam0=640x360", "cam0=640@10", "cam0=640x361@10", "cam0=640x360@0"];
+        for wrong in wrong.into_iter().chain(["cam0=640x360@10,b-frames", "cam0=640x360@10,h266"]) {
             assert!(wrong.parse::<Camera>().unwrap_err().contains(wrong));
         }
     }
