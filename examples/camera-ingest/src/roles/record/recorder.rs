@@ -2,10 +2,10 @@
 
 //! Recorder of one camera: decides which units are in which segment.
 //!
-//! A segment begins at a key unit: after its configured length, and when caps, the run of the
-//! stream or the presence of audio change. While the disk is full or a write fails, units are read
-//! and dropped, so that nothing waits at the exporter; recording goes on at the first key unit for
-//! which there is room again.
+//! A segment begins at a key unit: after its configured length, when caps, the run of the stream or
+//! the presence of audio change, and when times go back. While the disk is full or a write fails,
+//! units are read and dropped, so that nothing waits at the exporter; recording goes on at the
+//! first key unit for which there is room again.
 
 use super::{
     files::Folder,
@@ -110,7 +110,7 @@ impl Recorder {
             self.begin(&unit);
         }
         self.needs_key &= !unit.is_key;
-        match &self.current {
+        match &mut self.current {
             Some(segment) if !self.needs_key => {
                 self.sidecar.unit(unit.time, segment.position(unit.pts));
                 self.figures.units += 1;
@@ -127,7 +127,9 @@ impl Recorder {
             return true;
         }
         let is_changed = current.tracks.audio != self.audio_at(unit.pts);
-        unit.is_key && (is_changed || current.position(unit.pts) >= self.length)
+        // The camera's time was set back.
+        let is_earlier = unit.pts < current.last_key;
+        unit.is_key && (is_changed || is_earlier || current.position(unit.pts) >= self.length)
     }
 
     /// Caps of the audio of a segment, if there is audio at this time.

@@ -5,7 +5,8 @@
 //! Each unit is in the file as soon as it has arrived: a recorder that is killed loses none that it
 //! has read. (splitmuxsink holds the units of a whole group of pictures back, and its pipeline ends
 //! with the first failed write.) `appsrc ! h264parse ! matroskamux ! filesink`, with a second
-//! `appsrc` for audio; times begin at 0.
+//! `appsrc` for audio; times begin at 0. MKV has presentation times only: units need no decoding
+//! times, and come in the order of the stream.
 
 use super::{files, unit::Unit};
 use anyhow::{Context, Result};
@@ -37,6 +38,9 @@ pub struct Segment {
     pub session: u64,
     /// Time of its first unit, in ns of CLOCK_MONOTONIC.
     pub start: u64,
+    /// Times of its last key unit and of its last unit.
+    pub last_key: u64,
+    last: Option<u64>,
     part: PathBuf,
     pipeline: gst::Pipeline,
     bus: gst::Bus,
@@ -81,6 +85,8 @@ impl Segment {
             tracks,
             session: first.session,
             start: first.pts,
+            last_key: first.pts,
+            last: None,
             part,
             pipeline,
             bus,
@@ -97,12 +103,21 @@ impl Segment {
         &self.part
     }
 
-    /// Time of a unit since the start.
+    /// Time of a unit since the start; 0 for one that is shown before the first one.
     pub fn position(&self, pts: u64) -> Duration {
         Duration::from_nanos(pts.saturating_sub(self.start))
     }
 
-    pub fn push_video(&self, unit: Unit) {
+    pub fn push_video(&mut self, mut unit: Unit) {
+        if unit.is_key {
+            self.last_key = unit.pts;
+        }
+        // Frames of an open group of pictures are shown before its key frame, and no time in a file
+        // is before 0.
+        unit.pts = unit.pts.max(self.start);
+        // A parser ignores a time that repeats, and the muxer drops units without one.
+        unit.pts += u64::from(Some(unit.pts) == self.last);
+        self.last = Some(unit.pts);
         push(&self.video, unit, self.start);
     }
 
@@ -221,11 +236,9 @@ fn parser(caps: &gst::CapsRef) -> Option<&'static str> {
 }
 
 fn push(track: &AppSrc, unit: Unit, start: u64) {
-    let time = |time: u64| gst::ClockTime::from_nseconds(time.saturating_sub(start));
     let mut buffer = gst::Buffer::from_mut_slice(unit.bytes);
     let content = buffer.make_mut();
-    content.set_pts(time(unit.pts));
-    content.set_dts(unit.dts.map(time));
+    content.set_pts(gst::ClockTime::from_nseconds(unit.pts.saturating_sub(start)));
     content.set_duration(unit.duration.map(gst::ClockTime::from_nseconds));
     if !unit.is_key {
         content.set_flags(gst::BufferFlags::DELTA_UNIT);

@@ -14,6 +14,7 @@ use gst::prelude::*;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -115,9 +116,26 @@ fn video(frames: usize, width: u32, stream: &str) -> String {
 
 /// Plays a pipeline to its end, and leaves its streams open until it is dropped.
 fn play(description: &str) -> Playing {
-    let pipeline = gst::parse::launch(description).unwrap().downcast::<gst::Pipeline>().unwrap();
-    pipeline.set_state(gst::State::Playing).unwrap();
-    Playing(pipeline)
+    let playing = paused(description);
+    playing.0.set_state(gst::State::Playing).unwrap();
+    playing
+}
+
+/// Makes a pipeline that is played later.
+fn paused(description: &str) -> Playing {
+    Playing(gst::parse::launch(description).unwrap().downcast::<gst::Pipeline>().unwrap())
+}
+
+/// Changes the buffers behind an element.
+fn probe(playing: &Playing, element: &str, change: impl FnMut(&mut gst::BufferRef) + Send + 'static) {
+    let pad = playing.0.by_name(element).unwrap().static_pad("src").unwrap();
+    let change = Mutex::new(change);
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        if let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data {
+            change.lock().unwrap()(buffer.make_mut());
+        }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 struct Playing(gst::Pipeline);
@@ -177,6 +195,61 @@ fn all_units_are_in_segments_that_begin_with_key_units() {
 }
 
 #[test]
+fn units_without_a_time_and_with_the_same_time_are_recorded() {
+    const FRAMES: usize = 75;
+    let site = Site::new(Duration::from_secs(60));
+    site.record(|| {
+        let description = video(FRAMES, 160, &site.camera().encoded());
+        let playing =
+            paused(&description.replace("! framesharesink", "! identity name=times ! framesharesink"));
+        let mut times = vec![None];
+        probe(&playing, "times", move |buffer| {
+            let same = times.last().copied().flatten();
+            times.push(buffer.pts());
+            match times.len() % 10 {
+                3 => {
+                    buffer.set_pts(None);
+                    buffer.set_dts(None);
+                }
+                6 | 7 => buffer.set_pts(same),
+                _ => {}
+            }
+        });
+        playing.0.set_state(gst::State::Playing).unwrap();
+        wait_for("a first file", || site.files(files::PART).into_iter().next());
+        playing.wait();
+        wait_for("the segment", || site.files(files::PART).is_empty().then_some(()));
+    });
+    let found = units(&site.files(files::SEGMENT)[0], "video_0");
+    assert_eq!(found.len(), FRAMES, "{found:?}");
+}
+
+#[test]
+fn times_that_go_back_begin_a_segment() {
+    let site = Site::new(Duration::from_secs(60));
+    site.record(|| {
+        let description = video(40, 160, &site.camera().encoded());
+        let playing =
+            paused(&description.replace("! framesharesink", "! identity name=times ! framesharesink"));
+        let mut number = 0;
+        probe(&playing, "times", move |buffer| {
+            number += 1;
+            if number > 20 {
+                let back = gst::ClockTime::from_mseconds(600);
+                buffer.set_pts(buffer.pts().map(|time| time.saturating_sub(back)));
+                buffer.set_dts(buffer.dts().map(|time| time.saturating_sub(back)));
+            }
+        });
+        playing.0.set_state(gst::State::Playing).unwrap();
+        wait_for("a first file", || site.files(files::PART).into_iter().next());
+        playing.wait();
+        wait_for("the last segment", || site.files(files::PART).is_empty().then_some(()));
+    });
+    let found: Vec<_> = site.files(files::SEGMENT).iter().map(|file| units(file, "video_0").len()).collect();
+    assert_eq!(found, [20, 20]);
+}
+
+#[test]
 fn restarted_camera_of_another_size_begins_a_segment() {
     let site = Site::new(Duration::from_secs(60));
     site.record(|| {
@@ -225,15 +298,10 @@ fn results_are_beside_the_segment_by_the_time_of_their_unit() {
             .replace("! framesharesink", "! identity name=stamp ! framesharesink");
         let playing = play(&stamped);
         let clock = gst::Caps::new_empty_simple("timestamp/x-unix");
-        let stamp = playing.0.by_name("stamp").unwrap().static_pad("src").unwrap();
-        stamp.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data else {
-                return gst::PadProbeReturn::Ok;
-            };
+        probe(&playing, "stamp", move |buffer| {
             let time =
                 gst::ClockTime::from_nseconds(1_700_000_000_000_000_000 + buffer.pts().unwrap().nseconds());
-            gst::ReferenceTimestampMeta::add(buffer.make_mut(), &clock, time, gst::ClockTime::NONE);
-            gst::PadProbeReturn::Ok
+            gst::ReferenceTimestampMeta::add(buffer, &clock, time, gst::ClockTime::NONE);
         });
         let frames = reader::Frames::open(&site.camera().encoded(), reader::Config::default()).unwrap();
         wait_for("a file", || site.files(files::PART).into_iter().next());

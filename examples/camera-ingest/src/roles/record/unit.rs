@@ -18,25 +18,23 @@ pub struct Unit {
     pub sequence: u64,
     /// Capture time in ns since 1970.
     pub time: u64,
-    /// Presentation and decoding time, in ns of CLOCK_MONOTONIC.
+    /// Presentation time in ns of CLOCK_MONOTONIC.
     pub pts: u64,
-    pub dts: Option<u64>,
     pub duration: Option<u64>,
     pub is_key: bool,
     pub bytes: Vec<u8>,
 }
 
 impl Unit {
-    /// Copies a unit; a unit without a time counts as captured now.
+    /// Copies a unit; one without a presentation time has that of its publication.
     pub fn of(frame: &Frame) -> Self {
         let descriptor = frame.descriptor();
-        let pts = descriptor.pts.or(descriptor.dts).unwrap_or_else(monotonic_ns);
+        let pts = descriptor.pts.unwrap_or(descriptor.published);
         Self {
             session: frame.session(),
             sequence: descriptor.sequence.0,
             time: time_of(frame).unwrap_or_else(|| since_1970(pts)),
             pts,
-            dts: descriptor.dts,
             duration: descriptor.duration,
             is_key: descriptor.flags & flags::DELTA_UNIT == 0,
             bytes: bytes_of(frame),
