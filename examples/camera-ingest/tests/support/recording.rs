@@ -105,7 +105,7 @@ pub fn runs(recordings: &[Recording], end: u32) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (number, _) in recordings.iter().flat_map(|recording| &recording.frames) {
         match runs.last_mut() {
-            Some(run) if *number == (run.last + 1) % end => {
+            Some(run) if *number == run.last.wrapping_add(1) % end => {
                 run.last = *number;
                 run.frames += 1;
             }

@@ -9,6 +9,7 @@ mod outlet;
 mod raw;
 mod session;
 mod stamp;
+mod timeline;
 
 use super::{Context, attempts::Attempts, pipeline::End, status::Status};
 use crate::{

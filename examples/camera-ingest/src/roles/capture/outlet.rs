@@ -3,16 +3,19 @@
 //! Export of an encoded stream. It outlives the sessions that fill it, so that readers keep their
 //! connection while a camera is away.
 
-use super::stamp::Stamps;
+use super::{
+    stamp::Stamps,
+    timeline::{self, Timeline},
+};
 use crate::{
     config::Access,
     roles::pipeline::{self, End, Pipeline},
 };
 use anyhow::{Result, bail};
-use gst::{ClockTime, FlowError, FlowSuccess, Signed, prelude::*};
+use gst::{ClockTime, FlowError, FlowSuccess, prelude::*};
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -26,14 +29,15 @@ pub struct Outlet {
     source: gst_app::AppSrc,
     stamps: Stamps,
     units: AtomicU64,
-    /// Caps of the last unit, and the time from which the next one may be.
-    last: Mutex<(Option<gst::Caps>, ClockTime)>,
+    timeline: Arc<Timeline>,
+    /// Caps of the last unit.
+    caps: Mutex<Option<gst::Caps>>,
     error: Mutex<Option<String>>,
 }
 
 impl Outlet {
-    /// Opens a stream.
-    pub fn open(stream: &str, access: &Access) -> Result<Self> {
+    /// Opens a stream; all streams of a camera share `timeline`.
+    pub fn open(stream: &str, timeline: Arc<Timeline>, access: &Access) -> Result<Self> {
         let pipeline = Pipeline::new().with_monotonic_times();
         let source = gst_app::AppSrc::builder()
             .is_live(true)
@@ -45,13 +49,13 @@ impl Outlet {
         pipeline.0.add_many([source.upcast_ref(), &sink])?;
         source.link(&sink)?;
         pipeline.play()?;
-        let last = Mutex::new((None, ClockTime::ZERO));
         Ok(Self {
             pipeline,
             source,
             stamps: Stamps::new(),
             units: AtomicU64::new(0),
-            last,
+            timeline,
+            caps: Mutex::default(),
             error: Mutex::default(),
         })
     }
@@ -65,22 +69,18 @@ impl Outlet {
         let unit = buffer.make_mut();
         let segment = sample.segment().and_then(|segment| segment.downcast_ref::<ClockTime>());
         let segment = segment.ok_or(FlowError::Error)?;
-        let monotonic = |time: Option<ClockTime>| match segment.to_running_time_full(time?)? {
-            Signed::Positive(time) => Some(base + time),
-            Signed::Negative(time) => base.checked_sub(time),
-        };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (pts, dts) = (monotonic(unit.pts()), monotonic(unit.dts()));
-        // The next round of a file may begin before the end of the last one.
-        let shift = dts.or(pts).map_or(ClockTime::ZERO, |time| last.1.saturating_sub(time));
-        unit.set_pts(pts.map(|time| time + shift));
-        unit.set_dts(dts.map(|time| time + shift));
-        if let Some(time) = unit.dts_or_pts() {
-            last.1 = time;
+        let origin = self.timeline.origin(base);
+        let monotonic =
+            |time: Option<ClockTime>| timeline::since(origin, segment.to_running_time_full(time?)?);
+        let pts = monotonic(unit.pts());
+        unit.set_pts(pts);
+        // GstBaseSrc copies the DTS of a unit without a PTS into its PTS.
+        unit.set_dts(pts.and_then(|_| monotonic(unit.dts())));
+        if let Some(pts) = pts {
+            self.timeline.extend(pts.saturating_add(unit.duration().unwrap_or_default()));
         }
         self.stamps.stamp(unit);
-        last.0 = Some(caps.clone());
-        drop(last);
+        *self.caps.lock().unwrap_or_else(PoisonError::into_inner) = Some(caps.clone());
         let flow = self.source.push_sample(&gst::Sample::builder().buffer(&buffer).caps(&caps).build())?;
         self.units.fetch_add(1, Ordering::Relaxed);
         Ok(flow)
@@ -93,8 +93,7 @@ impl Outlet {
 
     /// Describes the stream, such as "H.264 1280x720".
     pub fn description(&self) -> Option<String> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.0.as_ref().map(describe)
+        self.caps.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(describe)
     }
 
     /// Returns the exporter's error, if there is one.

@@ -5,6 +5,7 @@
 use super::{
     branch::{self, Media},
     outlet::Outlet,
+    timeline::Timeline,
 };
 use crate::{
     config::{Access, Source},
@@ -28,13 +29,15 @@ pub struct Outlets {
     /// Name of the audio stream, if audio is shared. It is opened when there is audio.
     audio_name: Option<String>,
     audio: Mutex<Option<Arc<Outlet>>>,
+    timeline: Arc<Timeline>,
     access: Access,
 }
 
 impl Outlets {
     pub fn open(video: &str, audio: Option<String>, access: &Access) -> Result<Self> {
-        let video = Arc::new(Outlet::open(video, access)?);
-        Ok(Self { video, audio_name: audio, audio: Mutex::default(), access: access.clone() })
+        let timeline = Arc::<Timeline>::default();
+        let video = Arc::new(Outlet::open(video, timeline.clone(), access)?);
+        Ok(Self { video, audio_name: audio, audio: Mutex::default(), timeline, access: access.clone() })
     }
 
     pub fn video(&self) -> &Outlet {
@@ -55,7 +58,7 @@ impl Outlets {
         };
         let mut audio = self.audio.lock().unwrap_or_else(PoisonError::into_inner);
         if audio.is_none() {
-            *audio = Some(Arc::new(Outlet::open(name, &self.access)?));
+            *audio = Some(Arc::new(Outlet::open(name, self.timeline.clone(), &self.access)?));
         }
         Ok(audio.clone())
     }
