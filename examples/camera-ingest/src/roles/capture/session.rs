@@ -18,8 +18,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Milliseconds by which packets may be late.
-const LATENCY: u32 = 200;
+/// Milliseconds by which packets may be late. Packets wait only where the camera left one out: TCP
+/// keeps their order. B-frames are late by the time that the frame behind them was sent early. If a
+/// packet is later than this, the receiver begins its times anew, and distances are wrong.
+const LATENCY: u32 = 1000;
 /// Microseconds without an answer after which a connection counts as lost.
 const TIMEOUT: u64 = 10_000_000;
 
