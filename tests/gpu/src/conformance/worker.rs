@@ -338,7 +338,7 @@ impl Worker {
     fn signal_ready(&mut self, Frame { entry, sequence }: Frame) -> Result<Answer> {
         let (fence, signals) = self.exporting.as_mut().context("this process has no exporter's fence")?;
         signals.begin(self.gpu.as_ref().map_or(Written::Cpu, |gpu| Written::On(&gpu.stream)))?;
-        Ok(signaled(fence.signal_ready(entry, sequence, signals).and_then(|()| signals.flush())))
+        Ok(signaled(fence.signal_ready(entry, sequence, signals).and_then(|()| signals.flush(None))))
     }
 
     /// Without a GPU, checks that the frame is ready: host frames are complete when they are
