@@ -98,6 +98,7 @@ use() {
   part demo make --no-print-directory demo LOOPS=1
   part ingest tests/ingest.sh # `make ingest`, built for the tests above
   part recipes tests/recipes.py "$plugins"
+  part recordings tests/recordings.py "$plugins"
 }
 
 part lint make --no-print-directory lint
