@@ -35,6 +35,8 @@ pub mod kind {
     pub const CUSTOM_BOTH: u32 = 10;
     /// The exporter's segment.
     pub const SEGMENT: u32 = 11;
+    /// The time in ns by which frames are published later than their presentation times say.
+    pub const LATENCY: u32 = 12;
     /// The upper two bits of the kinds of `custom-downstream-sticky` events.
     const CUSTOM_STICKY: u32 = 0b01 << 30;
     const UPPER_BITS: u32 = 0b11 << 30;

@@ -44,7 +44,7 @@ mod tests {
         store_bytes(&file, 0, &(0..64).collect::<Vec<u8>>());
         let format = Format { caps: "video/x-raw, format=GRAY8, width=6, height=8".into(), video: None };
         let descriptor = Descriptor { size: 64, ..Default::default() };
-        let frame = Frame::kept(descriptor, Vec::new(), file, 1).unwrap();
+        let frame = Frame::kept(descriptor, Vec::new(), file, 1, false).unwrap();
         frame.with_origin(&Arc::new(Origin::of(&format, is_own_user)))
     }
 

@@ -11,6 +11,9 @@ use frameshare_protocol::limits::{automatic_credit, automatic_queue};
 /// more.
 const MAX_LEAD_NS: u64 = 1_000_000_000;
 
+/// Duration of a window of [`Arrivals::lead`].
+const WINDOW_NS: u64 = 2_000_000_000;
+
 /// Minimum of the automatic credit of a reader that joins before the first frame of the format.
 const CREDIT_BEFORE_FRAMES: u32 = 12;
 
@@ -20,32 +23,40 @@ pub(super) struct Arrivals {
     /// Time in ns that all frames together waited.
     pub waited: u64,
     /// The longest time in ns by which a frame of the present format was published ahead of its
-    /// presentation time. A sink that synchronizes holds frames as long. Frames of a source that
-    /// delivers them in bursts are at most so much ahead, too. `None` before the first frame.
+    /// presentation time, in this window and the one before. A sink that synchronizes holds frames
+    /// as long. Frames of a source that delivers them in bursts are at most so much ahead, too.
+    /// `None` before the first frame.
     lead: Option<u64>,
+    /// The same in this window.
+    recent: u64,
+    /// Begin of this window.
+    since: u64,
 }
 
 impl Arrivals {
     /// Forgets the frames of another format.
     pub fn reset(&mut self) {
-        self.lead = None;
+        (self.lead, self.recent) = (None, 0);
     }
 
-    /// Notes a frame that is published now; returns whether it leads by more than those before.
+    /// Notes a frame that is published now; returns whether the lead changes.
     fn note(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) -> bool {
         self.waited = self.waited.saturating_add(arrived.map_or(0, |arrived| now.saturating_sub(arrived)));
         let lead = pts.map_or(0, |pts| pts.saturating_sub(now)).min(MAX_LEAD_NS);
-        let grows = self.lead.is_none_or(|last| last < lead);
-        if grows {
-            self.lead = Some(lead);
+        let before = self.lead;
+        if now.saturating_sub(self.since) >= WINDOW_NS {
+            (self.since, self.lead) = (now, before.map(|_| self.recent));
+            self.recent = 0;
         }
-        grows
+        self.recent = self.recent.max(lead);
+        self.lead = self.lead.max(Some(self.recent));
+        self.lead != before
     }
 }
 
 impl State {
-    /// Notes the times of a frame that is published now, and lets the queues of readers that leave
-    /// it to the exporter grow with them.
+    /// Notes the times of a frame that is published now, and adapts the queues of readers that leave
+    /// it to the exporter.
     pub(super) fn note_arrival(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) {
         if self.arrivals.note(arrived, pts, now) {
             self.adapt_queues();
@@ -87,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lead_is_the_longest_of_the_format() {
+    fn lead_is_the_longest_of_two_windows() {
         let mut arrivals = Arrivals::default();
         assert!(arrivals.note(None, None, 100));
         assert_eq!(arrivals.lead, Some(0));
@@ -97,6 +108,11 @@ mod tests {
         assert_eq!((arrivals.lead, arrivals.waited), (Some(50), 30));
         arrivals.note(None, Some(u64::MAX), 0);
         assert_eq!(arrivals.lead, Some(MAX_LEAD_NS));
+        // A frame that was far ahead counts no longer than two windows.
+        arrivals.note(None, None, WINDOW_NS);
+        assert_eq!(arrivals.lead, Some(MAX_LEAD_NS));
+        assert!(arrivals.note(None, Some(2 * WINDOW_NS + 7), 2 * WINDOW_NS));
+        assert_eq!(arrivals.lead, Some(7));
         arrivals.reset();
         assert_eq!(arrivals.lead, None);
     }

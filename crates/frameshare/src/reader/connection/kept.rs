@@ -115,7 +115,8 @@ impl KeptUnits {
             return Err(ProtocolViolation::FrameOrder { sequence, after });
         }
         let metadata = load_bytes(&self.file, unit.metadata_at, unit.metadata);
-        let frame = Frame::kept(unit.descriptor, metadata, self.file.clone(), self.session);
+        let is_last = sequence.next() == self.before;
+        let frame = Frame::kept(unit.descriptor, metadata, self.file.clone(), self.session, is_last);
         let frame = frame.ok_or_else(end)?;
         (self.at, self.left) = (unit.next, left);
         Ok(Some(frame))

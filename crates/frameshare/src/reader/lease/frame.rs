@@ -132,6 +132,7 @@ enum Memory {
     Kept {
         _file: Words,
         session: u64,
+        is_last: bool,
     },
 }
 
@@ -168,6 +169,7 @@ impl Frame {
         metadata: Vec<u8>,
         file: Words,
         session: u64,
+        is_last: bool,
     ) -> Option<Self> {
         let from = usize::try_from(descriptor.offset / 8).ok()?;
         let rest = file.get(from..)?;
@@ -182,7 +184,7 @@ impl Frame {
             metadata,
             origin: None,
             start,
-            memory: Memory::Kept { _file: file, session },
+            memory: Memory::Kept { _file: file, session, is_last },
         })
     }
 
@@ -224,6 +226,11 @@ impl Frame {
     /// it: the last frame, or the last units of an encoded stream. These units take no credit.
     pub fn is_kept(&self) -> bool {
         self.is_kept
+    }
+
+    /// Returns whether the frame is the last of the kept units: live ones follow.
+    pub fn is_last_kept(&self) -> bool {
+        matches!(self.memory, Memory::Kept { is_last: true, .. })
     }
 
     /// Metadata of the publication, as a private copy.
