@@ -16,6 +16,7 @@
 //! | custom-downstream, custom-both | no | if all fields of the structure can be serialized |
 //! | custom-downstream-sticky | yes, for each name | if all fields of the structure can be serialized |
 //! | segment | yes | as a [`Timeline`], for readers that are not live |
+//! | latency | yes | of a live exporter, as far as published times do not contain it |
 //!
 //! Caps and the end of the stream are the engine's own. Frames carry times of the clock; a live
 //! reader ignores the exporter's segments. Flushes are not sent, which would make a recorder
@@ -46,6 +47,9 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     )
 });
 
+/// Maximum latency in ns that a reader believes.
+const MAX_LATENCY: u64 = 3_600_000_000_000;
+
 /// Contains running times and a request to upstream, both of one pipeline only.
 const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
@@ -73,6 +77,8 @@ pub(crate) enum Incoming {
     StreamStart(StreamStart),
     Gap(Gap),
     Timeline(Timeline),
+    /// Latency of the exporter in ns.
+    Latency(u64),
     /// An event to be pushed unchanged.
     Event(gst::Event),
 }
@@ -113,6 +119,11 @@ pub(crate) fn encode_gap(gap: Gap) -> frameshare::Event {
 /// The engine's event for the exporter's segment and its place on the clock.
 pub(crate) fn encode_timeline(timeline: &Timeline) -> frameshare::Event {
     sticky(kind::SEGMENT, write(timeline))
+}
+
+/// The engine's event for the latency of the exporter that published times do not contain, in ns.
+pub(crate) fn encode_latency(latency: u64) -> frameshare::Event {
+    sticky(kind::LATENCY, write(&latency))
 }
 
 /// Returns the message that keeps a sticky event of an earlier stream from readers that join later.
@@ -158,6 +169,7 @@ pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Optio
             }
             Incoming::Timeline(timeline)
         }
+        kind::LATENCY => Incoming::Latency(read::<u64>(kind, payload)?.min(MAX_LATENCY)),
         kind::CUSTOM => custom_of(kind, payload, budget, gst::event::CustomDownstream::new)?,
         kind::CUSTOM_BOTH => custom_of(kind, payload, budget, gst::event::CustomBoth::new)?,
         kind if kind::is_custom_sticky(kind) => {

@@ -62,7 +62,10 @@ unsafe extern "C" fn wait_event<T: PacedSinkImpl>(
     let (imp, event) =
         unsafe { ((*sink.cast::<T::Instance>()).imp(), from_glib_borrow::<_, gst::Event>(event)) };
     gst::panic_to_error!(imp, gst::FlowError::Error.into_glib(), {
-        let waited = if imp.is_paced() { parent_wait_event(imp, &event) } else { preroll(imp, &event) };
+        let waited = match imp.is_paced() {
+            true => parent_wait_event(imp, &event),
+            false => preroll(imp, event.upcast_ref()),
+        };
         let answered = waited.and_then(|done| imp.wait_event(&event).map(|()| done));
         gst::FlowReturn::from(answered).into_glib()
     })
@@ -80,15 +83,19 @@ fn parent_wait_event<T: PacedSinkImpl>(
     }
 }
 
-/// Waits until the element plays, as the parent's `wait_event` does before it waits for the clock.
-fn preroll<T: PacedSinkImpl>(imp: &T, event: &gst::Event) -> Result<gst::FlowSuccess, gst::FlowError> {
+/// Waits until the element plays, with a buffer or an event, as `GstBaseSink` does before it waits
+/// for the clock. To be called in `render` and `wait_event` only.
+pub(crate) fn preroll<T: PacedSinkImpl>(
+    imp: &T,
+    object: &gst::MiniObjectRef,
+) -> Result<gst::FlowSuccess, gst::FlowError> {
     let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
-    // SAFETY: `GstBaseSink` calls `wait_event` with the preroll lock held, as this function wants;
-    // instance and event outlive the call.
+    // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, as this
+    // function wants; instance and object outlive the call.
     unsafe {
         gst::FlowSuccess::try_from_glib(gst_base::ffi::gst_base_sink_do_preroll(
             sink,
-            event.as_ptr().cast_mut().cast(),
+            object.as_ptr().cast_mut(),
         ))
     }
 }

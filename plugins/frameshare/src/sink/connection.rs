@@ -8,9 +8,15 @@
 //! `sync=false` is set it waits for them: a live upstream, too, catches up at full speed.
 
 use super::{imp::FrameshareSink, stream::Stream};
-use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
+use crate::{
+    ffi::base_sink::{PacedSinkImpl, preroll},
+    sync::lock,
+};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
+
+/// Time in ns by which a frame is less late than the stream is delayed if its source did not wait.
+const CAUGHT_UP_NS: i128 = 100_000_000;
 
 impl FrameshareSink {
     /// Waits for a reader if `wait-for-connection` is set, and delays the stream by the same time.
@@ -36,7 +42,25 @@ impl FrameshareSink {
             }
         }
         self.delay_stream(self.running_now() - begin, buffer);
+        // This wait was asked for.
+        self.input().arrived = None;
         Ok(())
+    }
+
+    /// Ends the delay of a live stream whose source did not wait, as a camera that drops frames
+    /// meanwhile: the next frame is less late than the stream is delayed.
+    pub(super) fn end_delay(&self, buffer: &gst::BufferRef) {
+        let delay = self.input().delay;
+        // With sync=false a source that waited catches up at full speed.
+        if delay == 0 || !self.obj().is_sync() || self.is_paced() {
+            return;
+        }
+        let Some(pts) = self.times(buffer.pts(), buffer.dts(), buffer.duration()).pts else { return };
+        let late = i128::from(frameshare::monotonic_ns()) - (i128::from(pts) - delay);
+        if late + CAUGHT_UP_NS < delay {
+            let mut input = self.input();
+            (input.delay, input.is_discont) = (late.max(0), true);
+        }
     }
 
     /// Delays the stream by `waited` ns, and by more if its next frame would still be late.
@@ -65,15 +89,15 @@ impl FrameshareSink {
         match due {
             // Returns at once with sync=false.
             Some(due) if self.is_paced() => self.obj().wait(due).0.map(drop),
-            Some(due) => self.wait_for_clock(due),
+            Some(due) => self.wait_for_clock(due, buffer),
             None => Ok(()),
         }
     }
 
     /// Waits for a running time, without the latency of the pipeline.
-    fn wait_for_clock(&self, due: gst::ClockTime) -> Result<(), gst::FlowError> {
+    fn wait_for_clock(&self, due: gst::ClockTime, buffer: &gst::BufferRef) -> Result<(), gst::FlowError> {
         while self.obj().wait_clock(due).0 == Err(gst::ClockError::Unscheduled) {
-            self.obj().wait_preroll()?;
+            preroll(self, buffer.upcast_ref())?;
         }
         Ok(())
     }

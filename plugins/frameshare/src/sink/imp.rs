@@ -11,6 +11,7 @@
 
 use super::{
     announced::Announced,
+    latency::Latency,
     lateness::Lateness,
     limit::MessageLimit,
     log::CAT,
@@ -56,11 +57,12 @@ pub(super) struct Input {
     pub(super) units: Units,
     /// The last caps from upstream, accepted or not.
     pub(super) offered: Option<gst::Caps>,
-    /// Upstream is live.
-    pub(super) is_live: bool,
+    /// Whether upstream is live, once it was asked.
+    pub(super) is_live: Option<bool>,
     /// The treatment of slow and of joining readers that was last applied.
     pub(super) pace: Option<(SlowReaders, History)>,
     pub(super) lateness: Lateness,
+    pub(super) latency: Latency,
     /// Time of the last publication.
     pub(super) published: Option<Instant>,
     /// Arrival of the present buffer, in ns of `CLOCK_MONOTONIC`; none after a pause of the
@@ -151,8 +153,7 @@ impl ObjectImpl for FrameshareSink {
                 let count = self.stream().map_or(0, |stream| stream.exporter.reader_count());
                 u32::try_from(count).unwrap_or(u32::MAX).to_value()
             }
-            "stats" => stats::stats(self.stream().as_deref()).to_value(),
-            SYNC => self.is_paced().to_value(),
+            "stats" => stats::stats(self.stream().as_deref(), self.is_paced()).to_value(),
             name => lock(&self.settings).get(name).unwrap_or_else(|| spec.default_value().clone()),
         }
     }
@@ -196,6 +197,14 @@ impl ElementImpl for FrameshareSink {
         let device = lock(&self.settings).device();
         self.context.set_context(&*self.obj(), context, device);
         self.parent_set_context(context);
+    }
+
+    fn send_event(&self, event: gst::Event) -> bool {
+        // The latency of the pipeline has changed, perhaps because upstream is another one.
+        if event.type_() == gst::EventType::Latency && self.stream().is_some() {
+            self.find_out_liveness();
+        }
+        self.parent_send_event(event)
     }
 
     // GstBaseSink would start in READY, where properties may still change.

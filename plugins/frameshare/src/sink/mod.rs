@@ -14,6 +14,7 @@ mod events;
 mod failure;
 mod imp;
 mod kinds;
+mod latency;
 mod lateness;
 mod limit;
 mod log;

@@ -25,7 +25,7 @@ impl FrameshareSink {
         let mut query = gst::query::Latency::new();
         let pad = self.obj().static_pad("sink");
         let is_live = pad.is_some_and(|pad| pad.peer_query(&mut query)) && query.result().0;
-        self.input().is_live = is_live;
+        self.input().is_live = Some(is_live);
     }
 
     /// Applies the treatment of slow and of joining readers that suits upstream, its caps and the
@@ -40,7 +40,7 @@ impl FrameshareSink {
         let is_paced = self.obj().is_sync();
         let (is_live, is_raw_video) = {
             let input = self.input();
-            (input.is_live, input.info.is_some())
+            (input.is_live == Some(true), input.info.is_some())
         };
         let treatment = match slow_reader {
             // A surface in place cannot wait: it is its decoder's.

@@ -27,7 +27,12 @@ impl FrameshareSink {
         if lock(&self.input).prepared.as_ref().is_some_and(again) {
             return Ok(gst::FlowSuccess::Ok);
         }
-        self.input().arrived = Some(frameshare::monotonic_ns());
+        if self.input().is_live.is_none() {
+            self.find_out_liveness(); // no caps have come
+        }
+        // Frames of a file wait for their time by design.
+        let arrived = (self.input().is_live == Some(true)).then(frameshare::monotonic_ns);
+        self.input().arrived = arrived;
         let prepared = match self.place(&stream, buffer) {
             tried @ (Ok(_) | Err(PlaceError::NoneFree(..))) => Some((buffer.clone(), tried)),
             // Other failures are repeated, and reported, when the frame is due.
@@ -57,6 +62,7 @@ impl FrameshareSink {
             return Err(gst::FlowError::NotNegotiated);
         }
         self.wait_for_connection(&stream, buffer)?;
+        self.end_delay(buffer);
         self.wait_for_delay(buffer)?;
         self.set_pace(&stream);
         let unit = self.input().units.next(buffer);
@@ -70,6 +76,7 @@ impl FrameshareSink {
                 (input.info.clone(), input.is_discont, input.arrived)
             };
             self.forward_timeline(times);
+            self.forward_latency(times);
             let (late_after, begin) = (self.late_after(times), Instant::now());
             match stream.publish(
                 &placed,

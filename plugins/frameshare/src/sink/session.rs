@@ -57,7 +57,7 @@ impl FrameshareSink {
         self.has_refused_encoded.store(false, Relaxed);
         drop(input);
         if let Some(stream) = stream {
-            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
+            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream), self.is_paced()));
             stream.slots.close();
             stream.end_span();
             let had_gpu = stream.gpu().is_some();
@@ -75,7 +75,7 @@ impl PacedSinkImpl for FrameshareSink {
     /// Frames of a live upstream are published when they arrive, unless `sync` is set.
     fn is_paced(&self) -> bool {
         let is_set = lock(&self.settings).sync;
-        self.obj().is_sync() && is_set.unwrap_or_else(|| !self.input().is_live)
+        self.obj().is_sync() && is_set.unwrap_or_else(|| self.input().is_live != Some(true))
     }
 
     /// Handles a gap, or the end of the stream, which is answered when this returns.

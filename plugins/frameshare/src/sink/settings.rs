@@ -230,6 +230,7 @@ impl Settings {
                     .nick("Sync")
                     .blurb("Whether each frame is published at its time; unless it is set, those of a live upstream are published when they arrive")
                     .default_value(true)
+                    .mutable_playing()
                     .build(),
                 // GstBaseSink would drop late frames for lossless readers, too.
                 glib::ParamSpecOverride::for_class::<gst_base::BaseSink>("max-lateness"),
@@ -388,6 +389,7 @@ impl Settings {
             "socket-mode" => self.socket_mode.to_value(),
             "max-slots" => self.max_slots.to_value(),
             "max-held-limit" => self.max_held_limit.to_value(),
+            SYNC => self.sync.unwrap_or(true).to_value(),
             "wait-for-connection" => self.wait_for_connection.to_value(),
             "lossless-readers" => self.lossless_readers.to_value(),
             "reader-timeout" => nanoseconds(self.reader_timeout).to_value(),

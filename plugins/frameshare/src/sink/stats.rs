@@ -41,12 +41,14 @@ fn mean_wait(stats: &Stats) -> u64 {
     waited.checked_div(stats.published).unwrap_or(0)
 }
 
-/// Statistics of a stream; before there is one, only zeros.
-pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
+/// Statistics of a stream; before there is one, only zeros. It is paced if frames wait for their
+/// time.
+pub(super) fn stats(stream: Option<&Stream>, is_paced: bool) -> gst::Structure {
     let name = "framesharesink-stats";
     let Some(stream) = stream else {
         return gst::Structure::builder(name)
             .field("published", 0u64)
+            .field("paced", is_paced)
             .field("mean-wait", 0u64)
             .field("copies", 0u64)
             .field("readers", gst::Array::default())
@@ -71,6 +73,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .fold(gst::Structure::builder("paths"), |builder, (path, count)| builder.field(path, count));
     gst::Structure::builder(name)
         .field("published", stats.published)
+        .field("paced", is_paced)
         .field("mean-wait", mean_wait(&stats))
         .field("paths", paths.build())
         .field("copies", by_reason(&stats.copies).map(|(_, count)| count).sum::<u64>())

@@ -2,7 +2,7 @@
 
 //! Times of frames, on the clock that all processes share.
 
-use super::{imp::FrameshareSink, stream::Times};
+use super::{imp::FrameshareSink, latency::MAX_AHEAD, stream::Times};
 use crate::{
     events::{self, Timeline},
     ffi::base_sink::PacedSinkImpl,
@@ -13,11 +13,6 @@ use gst_base::prelude::*;
 
 /// The clocks are read one after the other: smaller differences are not sent.
 const MOVED_NS: u64 = 1_000_000;
-
-/// Maximum latency in the times of frames that are published when they arrive. A sink of a reader
-/// that waits for these times holds the frames until then: at 60 frames per second ten, which the
-/// default credit covers. Many sources report more, and deliver as early: `rtspsrc` 2 s.
-const MAX_AHEAD: gst::ClockTime = gst::ClockTime::from_mseconds(120);
 
 impl FrameshareSink {
     /// Converts times of upstream to the clock that all processes share.
@@ -64,9 +59,20 @@ impl FrameshareSink {
 
     /// Returns the latency that published times contain: that of the pipeline, so that the sinks of
     /// readers do not find every frame late.
-    fn published_latency(&self) -> gst::ClockTime {
+    pub(super) fn published_latency(&self) -> gst::ClockTime {
         let latency = self.obj().latency();
         if self.is_paced() { latency } else { latency.min(MAX_AHEAD) }
+    }
+
+    /// Tells readers the latency that published times do not contain, if it has changed.
+    pub(super) fn forward_latency(&self, times: Times) {
+        let Some(pts) = times.pts else { return };
+        let rest = self.obj().latency().saturating_sub(self.published_latency());
+        let late = i128::from(frameshare::monotonic_ns()) - i128::from(pts);
+        let changed = self.input().latency.note(late, rest.nseconds());
+        if let Some(latency) = changed {
+            self.send(events::encode_latency(latency));
+        }
     }
 
     /// Sends readers the segment of the frame with these times, if it is not the last one sent, or

@@ -51,7 +51,7 @@ impl FrameshareSink {
     fn running_time_at(&self, time: u64) -> Option<gst::ClockTime> {
         let (difference, base) = (self.clock.difference()?, self.obj().base_time()?);
         let sink = self.obj();
-        let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
+        let late = i128::from(self.published_latency().nseconds()) + i128::from(sink.ts_offset());
         let running = difference.to_clock(time) - i128::from(base.nseconds()) - late - self.input().delay;
         u64::try_from(running).ok().and_then(|running| gst::ClockTime::try_from(running).ok())
     }

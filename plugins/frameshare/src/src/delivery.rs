@@ -6,7 +6,7 @@ use super::{
     errors,
     frames::{self, Context, FrameError, Shape},
     imp::FrameshareSrc,
-    live_time::{Consumer, First},
+    live_time::{Consumer, First, LiveTime},
     log::CAT,
     repeat::Last,
     running::Running,
@@ -22,7 +22,25 @@ use frameshare::{
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Longest time in ns by which a unit without a decoding time can precede the key unit that it
+/// follows: 16 frames at 30 per second.
+const REORDERING: i128 = 533_333_333;
+/// Time without a key unit after which skipped units are reported.
+const SKIPS_SILENTLY: Duration = Duration::from_secs(5);
+
+/// Gives the last unit before the segment a duration until the segment begins, if it has none: it is
+/// on display then.
+fn last_until_segment(buffer: &mut gst::BufferRef, live_time: &LiveTime) {
+    let left = buffer.pts().and_then(|pts| live_time.before_segment(pts));
+    if let (Some(left), None) = (left, buffer.duration()) {
+        buffer.set_duration(left + gst::ClockTime::from_mseconds(1));
+    }
+}
 
 impl FrameshareSrc {
     /// Waits for the next frame and handles formats and events in front of it.
@@ -57,7 +75,11 @@ impl FrameshareSrc {
                     self.open(running);
                     // The lease of the last frame may be the one before the last credit.
                     running.last = None;
-                    let buffer = self.take_frame(running, frame)?;
+                    let is_last_kept = frame.is_last_kept();
+                    let mut buffer = self.take_frame(running, frame)?;
+                    if is_last_kept && running.settings.is_live {
+                        last_until_segment(buffer.make_mut(), &running.live_time);
+                    }
                     running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
                     return Ok(buffer);
@@ -79,6 +101,7 @@ impl FrameshareSrc {
                     running.is_discont = true;
                     running.file_time.begin();
                     running.live_time.begin();
+                    self.figures.latency.store(0, Relaxed);
                     self.note_connection(running);
                     self.note_losses(running);
                 }
@@ -259,9 +282,7 @@ impl FrameshareSrc {
         if !running.settings.is_live {
             return Timestamps::of_exporter(running.file_time.timeline());
         }
-        let (difference, base) = (self.clock.difference(), self.obj().base_time());
-        let lead = running.live_time.lead();
-        Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default(), lead)
+        self.running_time().ahead_by(running.live_time.lead())
     }
 
     /// Places the frames of a connection in the running time, by the first of them. Returns whether
@@ -270,20 +291,60 @@ impl FrameshareSrc {
         let is_encoded = !running.shape.as_ref().is_some_and(Shape::is_raw_video);
         let is_kept_unit = frame.is_kept() && is_encoded;
         let descriptor = frame.descriptor();
-        if let (true, Some(time)) = (running.live_time.is_start(), descriptor.dts.or(descriptor.pts)) {
-            let (timestamps, lead) = (self.timestamps(running), running.live_time.lead());
-            let now = timestamps.signed(frameshare::monotonic_ns()) - lead;
+        let is_delta = flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT);
+        if !running.live_time.skips(is_kept_unit, is_delta)
+            && running.live_time.is_start()
+            && let Some(time) = descriptor.dts.or(descriptor.pts)
+        {
+            let clock = self.running_time();
+            let now = clock.signed(frameshare::monotonic_ns());
             // A frame of raw video that was kept is shown now.
-            let time = if frame.is_kept() && !is_encoded { now } else { timestamps.signed(time) - lead };
-            let first = First { time, now, is_kept_unit };
+            let time = if frame.is_kept() && !is_encoded { now } else { clock.signed(time) };
+            let may_reorder = descriptor.dts.is_none() && self.is_encoded_video();
+            let reordering = if may_reorder { REORDERING } else { 0 };
             let consumer = Consumer::of(self);
+            let first = First { time, reordering, now, is_kept_unit };
             gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
             let segment = running.live_time.start(first, consumer);
             self.replace_segment(segment);
         }
-        running
-            .live_time
-            .skips(is_kept_unit, flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT))
+        let was_skipping = running.skips_since.is_some();
+        if !running.live_time.skips(is_kept_unit, is_delta) {
+            running.skips_since = None;
+            return false;
+        }
+        let since = *running.skips_since.get_or_insert_with(Instant::now);
+        if !was_skipping {
+            lock(&self.upstream).clone().request_key_unit();
+        } else if since.elapsed() >= SKIPS_SILENTLY
+            && !std::mem::replace(&mut running.has_reported_skips, true)
+        {
+            gst::element_imp_warning!(
+                self,
+                gst::StreamError::Format,
+                (
+                    "No key unit has come from {} for {} s, and the pipeline cannot begin with the units before \
+                     it: put recorders and viewers into pipelines of their own, or have the encoder send key units \
+                     more often",
+                    running.endpoint,
+                    SKIPS_SILENTLY.as_secs()
+                )
+            );
+        }
+        true
+    }
+
+    fn is_encoded_video(&self) -> bool {
+        let caps = lock(&self.negotiated).caps.clone();
+        let is_video =
+            |caps: &gst::StructureRef| caps.name().starts_with("video/") && caps.name() != "video/x-raw";
+        caps.is_some_and(|caps| caps.structure(0).is_some_and(is_video))
+    }
+
+    /// Returns the current conversion from the exporter's times to running time.
+    fn running_time(&self) -> Timestamps {
+        let (difference, base) = (self.clock.difference(), self.obj().base_time());
+        Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default())
     }
 
     fn replace_segment(&self, segment: Option<gst::FormattedSegment<gst::ClockTime>>) {

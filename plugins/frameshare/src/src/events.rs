@@ -8,6 +8,7 @@ use crate::{
     meta::budget::OverBudget,
 };
 use gst::subclass::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameshareSrc {
     pub(super) fn take_event(
@@ -29,6 +30,12 @@ impl FrameshareSrc {
             }
             Ok(Some(Incoming::Timeline(timeline))) => {
                 running.file_time.set(timeline);
+                return Ok(());
+            }
+            Ok(Some(Incoming::Latency(latency))) => {
+                if self.figures.latency.swap(latency, Relaxed) != latency {
+                    self.post_latency();
+                }
                 return Ok(());
             }
             Ok(Some(Incoming::Event(event))) => event,

@@ -208,6 +208,8 @@ impl BaseSrcImpl for FrameshareSrc {
             lost_earlier: 0,
             has_ended: false,
             has_reported_layout: false,
+            skips_since: None,
+            has_reported_skips: false,
             has_reported_writer: false,
             reported: Vec::new(),
             opening: Opening::default(),
@@ -264,7 +266,9 @@ impl BaseSrcImpl for FrameshareSrc {
             }
             let frame = lock(&self.negotiated).frame_duration;
             let credit = self.figures.credit.load(Relaxed);
-            query.set(true, settings.latency, timing::longest(&settings, credit, frame));
+            let exporters = gst::ClockTime::from_nseconds(self.figures.latency.load(Relaxed));
+            let longest = timing::longest(&settings, credit, frame);
+            query.set(true, settings.latency + exporters, longest.map(|longest| longest + exporters));
             return true;
         }
         if query.type_() == gst::QueryType::Context && self.cuda.query(&*self.obj(), query) {

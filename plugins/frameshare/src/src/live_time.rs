@@ -20,31 +20,38 @@ pub(super) enum Consumer {
     /// time, so that the first one has running time 0. A muxer gets every unit.
     Recorder,
     /// A sink waits for the clock: moved frames would be late for as long as it plays. The segment
-    /// begins at the present time: decoders decode the units before it, and show none of them but
-    /// the one that is on display at that time.
+    /// begins at the present time: the decoder decodes the units before it, and shows none of them
+    /// but the one that is on display at that time.
     Viewer,
-    /// No sink waits for the clock, and the frames must stay in step with another source: they
-    /// begin with the first key unit that is published after the connection.
-    OneOfSeveral,
+    /// Frames must neither be moved, since they stay in step with another source or a sink waits for
+    /// the clock, nor precede the segment, since a muxer or a sink drops them there: they begin with
+    /// the first key unit that is published after the connection.
+    Other,
 }
 
 impl Consumer {
     /// Returns the use that the pipeline of a source makes of its frames.
     pub fn of(source: &FrameshareSrc) -> Self {
         let own = source.obj().clone().upcast::<gst::Element>();
-        let sinks = || {
-            pipeline::elements(own.upcast_ref()).filter_map(|one| one.downcast::<gst_base::BaseSink>().ok())
-        };
-        // A bin has the flags of its elements.
-        let is_source = |one: &gst::Element| {
-            one.element_flags().contains(gst::ElementFlags::SOURCE) && !one.is::<gst::Bin>()
-        };
-        if sinks().any(|sink| sink.is_sync()) || sinks().next().is_none() {
-            return Self::Viewer; // or a player that adds its sinks later
+        let (mut sinks, mut waits, mut decodes, mut muxes, mut is_alone) = (false, false, false, false, true);
+        for element in pipeline::elements(own.upcast_ref()) {
+            let class = element.factory().and_then(|factory| factory.metadata("klass").map(str::to_owned));
+            let is = |part| class.as_ref().is_some_and(|class| class.contains(part));
+            decodes |= is("Decoder");
+            muxes |= is("Muxer");
+            if let Some(sink) = element.downcast_ref::<gst_base::BaseSink>() {
+                sinks = true;
+                waits |= sink.is_sync();
+            }
+            // A bin has the flags of its elements.
+            let is_source = element.element_flags().contains(gst::ElementFlags::SOURCE);
+            is_alone &= !is_source || element.is::<gst::Bin>() || element == own;
         }
-        match pipeline::elements(own.upcast_ref()).any(|one| is_source(&one) && one != own) {
-            true => Self::OneOfSeveral,
-            false => Self::Recorder,
+        match (sinks, waits) {
+            (false, _) => Self::Viewer, // a player that adds its sinks later
+            (true, true) if decodes && !muxes => Self::Viewer,
+            (true, false) if is_alone => Self::Recorder,
+            (true, _) => Self::Other,
         }
     }
 }
@@ -54,6 +61,9 @@ impl Consumer {
 pub(super) struct First {
     /// Its decoding time, or its presentation time if it has no other.
     pub time: i128,
+    /// Time by which units that follow it may precede it in presentation: they have no decoding
+    /// times.
+    pub reordering: i128,
     /// The present time.
     pub now: i128,
     /// It was published before the connection, and is followed by the units that depend on it.
@@ -104,15 +114,18 @@ impl LiveTime {
         first: First,
         consumer: Consumer,
     ) -> Option<gst::FormattedSegment<gst::ClockTime>> {
-        self.is_start = false;
-        self.awaits_key = consumer == Consumer::OneOfSeveral && first.is_kept_unit;
+        self.awaits_key = consumer == Consumer::Other && first.is_kept_unit;
+        self.is_start = self.awaits_key;
         let is_moved =
             consumer == Consumer::Recorder || (consumer == Consumer::Viewer && !first.is_kept_unit);
-        if !first.is_kept_unit && first.time >= 0 {
+        let reordering =
+            if consumer == Consumer::Recorder || first.is_kept_unit { first.reordering } else { 0 };
+        let time = first.time - reordering;
+        if self.awaits_key || (!first.is_kept_unit && time >= 0) {
             return None;
         }
         let earliest = if is_moved && first.is_kept_unit { self.end } else { 0 };
-        self.lead = self.lead.max(earliest - first.time);
+        self.lead = self.lead.max(earliest - time);
         let segment = match (is_moved, first.is_kept_unit) {
             (true, _) => (0, 0),
             (false, true) => (first.now + self.lead, first.now),
@@ -129,7 +142,13 @@ impl LiveTime {
         })
     }
 
-    /// Returns whether a frame is skipped, since those that it depends on are.
+    /// Returns the time from a timestamp to the start of the segment; none if it is not before.
+    pub fn before_segment(&self, timestamp: gst::ClockTime) -> Option<gst::ClockTime> {
+        super::timing::nearest(self.segment.0).checked_sub(timestamp).filter(|left| !left.is_zero())
+    }
+
+    /// Takes the next frame while frames are skipped up to the next key unit, which is the first one
+    /// of the connection then. Returns whether this one is skipped.
     pub fn skips(&mut self, is_kept: bool, is_delta: bool) -> bool {
         self.awaits_key &= is_kept || is_delta;
         self.awaits_key
@@ -151,7 +170,7 @@ mod tests {
     const SECOND: i128 = 1_000_000_000;
 
     fn kept(time: i128, now: i128) -> First {
-        First { time, now, is_kept_unit: true }
+        First { time, reordering: 0, now, is_kept_unit: true }
     }
 
     fn running(segment: &gst::FormattedSegment<gst::ClockTime>, timestamp: i128) -> Option<i128> {
@@ -193,10 +212,17 @@ mod tests {
     }
 
     #[test]
+    fn recorder_without_decoding_times_has_room_for_leading_pictures() {
+        let mut time = LiveTime::default();
+        time.start(First { reordering: SECOND, ..kept(-2 * SECOND, 0) }, Consumer::Recorder);
+        assert_eq!(time.lead(), 3 * SECOND);
+    }
+
+    #[test]
     fn frames_in_time_are_not_moved() {
-        for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::OneOfSeveral] {
+        for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::Other] {
             let mut time = LiveTime::default();
-            let first = First { time: SECOND, now: SECOND, is_kept_unit: false };
+            let first = First { time: SECOND, reordering: 0, now: SECOND, is_kept_unit: false };
             assert!(time.start(first, consumer).is_none());
             assert_eq!(time.lead(), 0);
             assert!(!time.skips(false, true));
@@ -204,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_sources_begins_at_next_key_unit() {
+    fn other_consumer_begins_at_next_key_unit() {
         gst::init().unwrap();
         let mut time = LiveTime::default();
-        time.start(kept(-2 * SECOND, 0), Consumer::OneOfSeveral);
+        time.start(kept(-2 * SECOND, 0), Consumer::Other);
         let skipped = [(true, false), (true, true), (false, true), (false, false), (false, true)];
         let skipped = skipped.map(|(is_kept, is_delta)| time.skips(is_kept, is_delta));
         assert_eq!(skipped, [true, true, true, false, false]);

@@ -11,7 +11,7 @@ use super::{
     running::Running,
     settings::FrameshareSrcVideoMeta,
 };
-use crate::{meta, sync::lock};
+use crate::{meta, pipeline, sync::lock};
 use frameshare::{Format, reader::Reader};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -71,10 +71,14 @@ impl FrameshareSrc {
         Err(gst::FlowError::NotNegotiated)
     }
 
-    /// Makes the pipeline query the latency again.
+    /// Makes the pipeline query the latency again: by a message, as elements do, and at once, since
+    /// many applications do not handle the message, and their sinks would find every frame late.
     pub(super) fn post_latency(&self) {
         let element = self.obj();
         let _ = element.post_message(gst::message::Latency::builder().src(&*element).build());
+        if let Ok(pipeline) = pipeline::top(element.upcast_ref()).downcast::<gst::Pipeline>() {
+            let _ = pipeline.recalculate_latency();
+        }
     }
 
     /// Sends the caps downstream; fails if they are refused.

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::meta::budget::Budget;
 use frameshare::{Endpoint, reader::Reader};
+use std::time::Instant;
 
 /// Negotiated format and the downstream element's allocation answer.
 #[derive(Default)]
@@ -43,6 +44,10 @@ pub(super) struct Running {
     pub(super) has_ended: bool,
     /// Copies of frames of the present format, for their layout, were reported to the exporter.
     pub(super) has_reported_layout: bool,
+    /// Begin of the present run of skipped units.
+    pub(super) skips_since: Option<Instant>,
+    /// A warning about skipped units was posted.
+    pub(super) has_reported_skips: bool,
     /// A warning about copies of elements downstream was posted.
     pub(super) has_reported_writer: bool,
     /// The ways of copying that a warning was posted for.

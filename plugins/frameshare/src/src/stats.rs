@@ -16,6 +16,8 @@ pub(super) struct Figures {
     pub session: AtomicU64,
     pub exporter: AtomicU32,
     pub credit: AtomicU32,
+    /// Latency of the exporter in ns, as far as published times do not contain it.
+    pub latency: AtomicU64,
     /// Frames are in CUDA memory.
     pub on_gpu: AtomicBool,
     /// This process uses its GPU as a client of NVIDIA's multi-process service.
@@ -47,6 +49,7 @@ impl Figures {
     pub fn reset(&self) {
         for counter in [
             &self.session,
+            &self.latency,
             &self.received,
             &self.lost,
             &self.copied_for_credit,

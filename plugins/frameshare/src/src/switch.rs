@@ -8,6 +8,7 @@
 use super::{imp::FrameshareSrc, log::CAT, opening_state::Opening, running::Running};
 use crate::{events::start_of_unnamed, sync::lock};
 use gst::subclass::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameshareSrc {
     /// Requests a switch to the stream that the settings name; no-op unless the source runs.
@@ -39,6 +40,7 @@ impl FrameshareSrc {
         running.last = None;
         running.file_time.begin();
         running.live_time.begin();
+        self.figures.latency.store(0, Relaxed);
         running.is_discont = true;
         lock(&self.negotiated).caps = None;
         Ok(())

@@ -36,9 +36,15 @@ pub(super) struct Timestamps {
 }
 
 impl Timestamps {
-    /// Returns the conversion for a pipeline with this clock difference and base time.
-    pub fn new(difference: Difference, base: gst::ClockTime, lead: i128) -> Self {
-        Self { difference, base, lead, exporters: None }
+    /// Returns the conversion to running time, for a pipeline with this clock difference and base
+    /// time.
+    pub fn new(difference: Difference, base: gst::ClockTime) -> Self {
+        Self { difference, base, ..Self::default() }
+    }
+
+    /// Returns the conversion to timestamps that are `lead` ns ahead of the running time.
+    pub fn ahead_by(self, lead: i128) -> Self {
+        Self { lead, ..self }
     }
 
     /// Returns the conversion to the exporter's timestamps.
@@ -100,7 +106,8 @@ mod tests {
     fn started_at_10_s(lead: i128) -> Timestamps {
         let clock = gst::ClockTime::from_seconds(110);
         let monotonic = 60_000_000_000; // the pipeline's clock is 50 s ahead
-        Timestamps::new(Difference::between(clock, monotonic), gst::ClockTime::from_seconds(60), lead)
+        Timestamps::new(Difference::between(clock, monotonic), gst::ClockTime::from_seconds(60))
+            .ahead_by(lead)
     }
 
     #[test]

@@ -22,11 +22,15 @@ struct Paced {
 
 impl Paced {
     fn new(is_live: bool, properties: &str) -> Self {
+        Self::with_latency(is_live, properties, LATENCY)
+    }
+
+    fn with_latency(is_live: bool, properties: &str, latency: ClockTime) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pipeline = launch(&format!(
             "appsrc name=source format=time is-live={is_live} min-latency={} caps=\"{GRAY}\" ! \
              framesharesink name=sink async=false socket-path={}/s {properties}",
-            LATENCY.nseconds(),
+            latency.nseconds(),
             folder.path().display()
         ));
         let clock = TestClock::new();
@@ -38,16 +42,25 @@ impl Paced {
     }
 
     fn reader(&self) -> Reader {
+        self.reader_beside(0)
+    }
+
+    /// Adds a reader to this number of others.
+    fn reader_beside(&self, others: u32) -> Reader {
         let reader = Reader::new(&self.folder.path().join("s"));
         let sink = self.pipeline.by_name("sink").unwrap();
-        wait_until("a reader", || sink.property::<u32>("num-clients") == 1);
+        wait_until("a reader", || sink.property::<u32>("num-clients") == others + 1);
         reader
     }
 
     fn push(&self, seconds: u64) {
-        let mut buffer = gst::Buffer::from_slice([seconds as u8; GRAY_SIZE]);
+        self.push_at(ClockTime::from_seconds(seconds));
+    }
+
+    fn push_at(&self, pts: ClockTime) {
+        let mut buffer = gst::Buffer::from_slice([pts.seconds() as u8; GRAY_SIZE]);
         let content = buffer.get_mut().unwrap();
-        content.set_pts(ClockTime::from_seconds(seconds));
+        content.set_pts(pts);
         content.set_duration(ClockTime::SECOND);
         assert_eq!(
             self.source.emit_by_name::<gst::FlowReturn>("push-buffer", &[&buffer]),
@@ -79,7 +92,8 @@ fn live_stream_arrives_before_it_is_due() {
     let sink = live.pipeline.by_name("sink").unwrap();
     live.push(10);
     assert_eq!(bytes(&reader.buffer())[0], 10);
-    assert!(!sink.property::<bool>("sync"));
+    let stats = sink.property::<gst::Structure>("stats");
+    assert!(!stats.get::<bool>("paced").unwrap());
     // Serialized with the frames, as a source sends it.
     let pad = live.source.static_pad("src").unwrap();
     let gap = gst::event::Gap::builder(ClockTime::from_seconds(11)).duration(ClockTime::SECOND).build();
@@ -125,8 +139,47 @@ fn set_property_and_upstream_decide_whether_frames_wait() {
             source.clock.process_next_clock_id();
         }
         assert_eq!(bytes(&reader.buffer())[0], 10, "live: {is_live}, {properties}");
+        // The waits of a file are none of a fault.
         let wait = Duration::from_nanos(source.stat("mean-wait"));
-        assert!((if waits { WAIT } else { Duration::ZERO }..begin.elapsed()).contains(&wait), "{wait:?}");
-        assert_eq!(waits, source.pipeline.by_name("sink").unwrap().property::<bool>("sync"));
+        let least = if waits && is_live { WAIT } else { Duration::ZERO };
+        assert!((least..begin.elapsed()).contains(&wait), "{wait:?}");
+        let stats = source.pipeline.by_name("sink").unwrap().property::<gst::Structure>("stats");
+        assert_eq!(stats.get::<bool>("paced"), Ok(waits));
     }
+}
+
+/// An encoder's delay reaches the sinks of readers, so that they do not find every frame late. A
+/// reader that is there from the start learns it, and so does one that joins later.
+#[test]
+fn delay_of_live_frames_is_latency_of_readers() {
+    let delay = ClockTime::from_mseconds(1500);
+    let source = Paced::with_latency(true, "", ClockTime::from_seconds(2));
+    let first = source.reader();
+    source.clock.set_time(ClockTime::from_seconds(200)); // the running time is 100 s
+    source.push_at(ClockTime::from_seconds(100) - delay);
+    first.buffer();
+    let later = source.reader_beside(1);
+    source.push_at(ClockTime::from_seconds(100) - delay + ClockTime::from_mseconds(10));
+    later.buffer();
+    for reader in [first, later] {
+        let mut query = gst::query::Latency::new();
+        assert!(reader.pipeline.by_name("source").unwrap().query(&mut query));
+        let (is_live, least, _) = query.result();
+        // Times contain 120 ms of it, and the reader adds 20 ms.
+        let expected = delay - ClockTime::from_mseconds(100);
+        assert!(is_live && least >= expected && least < expected + ClockTime::SECOND, "{least}");
+    }
+}
+
+/// `sync` can be set while the sink plays.
+#[test]
+fn sync_is_changed_in_playing() {
+    let source = Paced::new(true, "");
+    let reader = source.reader();
+    source.push(10);
+    assert_eq!(bytes(&reader.buffer())[0], 10);
+    source.pipeline.by_name("sink").unwrap().set_property("sync", true);
+    source.push(20);
+    source.clock.wait_for_next_pending_id();
+    assert_eq!(source.published(), 1);
 }

@@ -139,3 +139,26 @@ fn clearing_the_property_ends_the_wait() {
         frames(&live.read("lossless", true), 5);
     }
 }
+
+/// A camera drops frames while the sink waits for a reader: the next ones are in time, and wait for
+/// nothing.
+#[test]
+fn live_source_that_drops_frames_is_not_delayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipeline = launch(&format!(
+        "videotestsrc is-live=true ! video/x-raw,format=GRAY8,width=16,height=8,framerate=30/1 ! \
+         queue leaky=downstream max-size-buffers=2 ! \
+         framesharesink name=sink wait-for-connection=true socket-path={}/s",
+        folder.path().display()
+    ));
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let live = Live { pipeline, folder };
+    std::thread::sleep(Duration::from_secs(3));
+    let reader = live.read("lossless", false);
+    // With the delay, a frame would come every 3 s.
+    let begin = Instant::now();
+    for _ in 0..30 {
+        reader.buffer();
+    }
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+}

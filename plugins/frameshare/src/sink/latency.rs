@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Latency of a live stream whose frames are published when they arrive.
+//!
+//! Published times contain a part of the pipeline's latency, up to [`MAX_AHEAD`]. Encoders and
+//! other elements that hold frames back deliver them later than that. Readers learn the rest, and
+//! add it to the latency of their own pipelines.
+
+use std::collections::VecDeque;
+
+/// Maximum latency in the times of frames that are published when they arrive. A sink of a reader
+/// that waits for these times holds the frames until then: at 60 frames per second ten, which the
+/// default credit covers. Many sources report more, and deliver as early: `rtspsrc` 2 s.
+pub(super) const MAX_AHEAD: gst::ClockTime = gst::ClockTime::from_mseconds(120);
+
+/// Number of frames of which the least late one counts: jitter is not latency.
+const WINDOW: usize = 16;
+/// Smallest change in ns that readers are told.
+const STEP: u64 = 20_000_000;
+
+/// Lateness of the last frames against their published times.
+#[derive(Debug, Default)]
+pub(super) struct Latency {
+    late: VecDeque<u64>,
+    told: u64,
+}
+
+impl Latency {
+    /// Notes by how many ns a frame is late, at most `limit`. Returns the latency if readers have
+    /// to be told another one.
+    pub fn note(&mut self, late: i128, limit: u64) -> Option<u64> {
+        if self.late.len() == WINDOW {
+            self.late.pop_front();
+        }
+        self.late.push_back(u64::try_from(late).unwrap_or(0).min(limit));
+        let latency = self.late.iter().min().copied().unwrap_or(0);
+        let is_news = latency.abs_diff(self.told) >= STEP || (latency == 0 && self.told > 0);
+        is_news.then(|| std::mem::replace(&mut self.told, latency)).map(|_| latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i128 = 1_000_000;
+
+    #[test]
+    fn constant_delay_is_latency_and_jitter_is_none() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.note(1400 * MS, 5_000_000_000), Some(1_400_000_000), "an encoder's delay");
+        for _ in 0..100 {
+            assert_eq!(latency.note(1410 * MS, 5_000_000_000), None);
+        }
+        // The first frame waited in a jitter buffer, the next ones do not.
+        let mut latency = Latency::default();
+        assert_eq!(latency.note(1900 * MS, 1_880_000_000), Some(1_880_000_000));
+        assert_eq!(latency.note(-50 * MS, 1_880_000_000), Some(0));
+        for late in [10, 150, 0, 90] {
+            assert_eq!(latency.note(late * MS, 1_880_000_000), None);
+        }
+    }
+}
