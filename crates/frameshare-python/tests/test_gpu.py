@@ -463,6 +463,75 @@ cuda.wait(named)
 """)
 
 
+def test_slot_discarded_during_a_capture_stays_out_of_use(gpu):
+    """No event follows the work that writes the slot while its stream is captured."""
+    gpu("""
+import threading, time
+cuda = Cuda()
+named = cuda.stream()
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+exporter = frameshare.create(PATH + ".own", format="GRAY8", width=640, height=480, device=0)
+
+def acquired():
+    slot = exporter.acquire(stream=named)
+    return slot, slot.plane(0).__cuda_array_interface__["data"][0]
+
+slot, address = acquired()
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+cuda.call("cuMemsetD8Async", c_uint64(address), c_uint8(1), ctypes.c_size_t(640 * 480), c_void_p(named))
+with frameshare.announce_capture():
+    cuda.call("cuStreamBeginCapture_v2", c_void_p(named), 1)
+    slot.discard()
+    for _ in range(5):
+        other, elsewhere = acquired()
+        assert elsewhere != address
+        time.sleep(0.02)
+    cuda.call("cuStreamEndCapture", c_void_p(named), byref(c_void_p()))
+gate.set()
+cuda.wait(named)
+""")
+
+
+def test_array_published_during_a_capture_is_dropped_after_it(gpu):
+    """No event follows the work that reads the array while its stream is captured."""
+    gpu("""
+import gc, threading, time, weakref
+cuda = Cuda()
+named, pointer = cuda.stream(), cuda.memory(64 * 48)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+
+class Array:
+    __cuda_array_interface__ = {
+        "version": 3, "shape": (48, 64), "strides": None, "typestr": "|u1", "data": (pointer, False), "stream": named
+    }
+
+exporter = frameshare.create(PATH + ".own", format="GRAY8", width=64, height=48, device=0)
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+array = Array()
+seen = weakref.ref(array)
+with frameshare.announce_capture():
+    cuda.call("cuStreamBeginCapture_v2", c_void_p(named), 1)
+    says(frameshare.Error, "is being captured into a CUDA graph", lambda: exporter.publish(array))
+    del array
+    gc.collect()
+    for _ in range(5):
+        time.sleep(0.02)
+        assert exporter.readers == 0 and seen() is not None
+    cuda.call("cuStreamEndCapture", c_void_p(named), byref(c_void_p()))
+gate.set()
+end = time.monotonic() + 60
+while seen() is not None:
+    assert time.monotonic() < end
+    time.sleep(0.01)
+    # Python drops it in the next call.
+    exporter.readers
+""")
+
+
 def test_published_array_is_dropped_once_it_is_copied(gpu):
     gpu("""
 import gc, threading, time, weakref

@@ -354,19 +354,18 @@ impl Exporter {
                 "the planes are written on several streams: name the one that waits for the others, as stream",
             ));
         }
-        let engine = self.0.engine()?;
         let stream = py.detach(|| handle.open(gpu))?;
-        let keep = |what| engine.drop_after(&stream, what).or_raise();
         let copied = py.detach(|| {
             let copied = target::copy_on_gpu(&slot, &copies, &stream);
             // The objects of arrays on a GPU are dropped on any thread: see `Array`.
-            keep(Box::new(arrays)).and(copied)
+            self.0.drop_after(&stream, Arc::new(arrays));
+            copied
         });
         let published =
             copied.and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, limit));
         if published.is_err() {
             // The copy may be under way: the slot is free when it has ended.
-            py.detach(|| keep(Box::new(slot)))?;
+            py.detach(|| self.0.drop_after(&stream, slot));
         }
         published
     }

@@ -15,12 +15,14 @@ use crate::{
 use frameshare::{
     Interrupt,
     cuda::{Context, Stream},
+    drop_behind,
     exporter::{self, AcquireError, Frame, Purpose},
     fence::Written,
     monotonic_ns, process_id,
 };
 use pyo3::prelude::*;
 use std::{
+    any::Any,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -161,6 +163,15 @@ impl Shared {
                 }
                 Err(error) => return Err(error.to_exception()),
             }
+        }
+    }
+
+    /// Drops `what` when the work queued on a stream so far is done. If no event follows that work,
+    /// as during a capture of the stream, all work of its context is waited for.
+    pub fn drop_after<T: Any + Send + Clone>(&self, stream: &Stream, what: T) {
+        let pin = |what| self.engine()?.drop_after(stream, Box::new(what)).or_raise();
+        if pin(what.clone()).is_err() {
+            drop_behind(stream.context(), None, what);
         }
     }
 

@@ -115,9 +115,7 @@ impl Writing {
                 let all = Stream::new(gpu).or_raise()?;
                 for stream in several {
                     let stream = stream.open(gpu)?;
-                    let written = Event::new(stream.context()).or_raise()?;
-                    written.record(&stream).or_raise()?;
-                    all.wait(&written).or_raise()?;
+                    all.wait(&Event::behind(&stream).or_raise()?).or_raise()?;
                 }
                 if anywhere {
                     let written = Event::new(gpu).or_raise()?;
@@ -197,9 +195,9 @@ impl<'a> Claim<'a> {
     }
 
     /// Frees the slot behind the work that may write it.
-    fn discard(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn discard(&mut self, py: Python<'_>) {
         self.next = Phase::Discarded;
-        py.detach(|| self.slot.free(&self.writing))
+        py.detach(|| self.slot.free(&self.writing));
     }
 }
 
@@ -263,17 +261,14 @@ impl Slot {
     }
 
     /// Frees the slot behind the work that may write it.
-    fn free(&self, writing: &Writing) -> PyResult<()> {
-        let Some(gpu) = &writing.gpu else { return Ok(()) };
+    fn free(&self, writing: &Writing) {
+        let Some(gpu) = &writing.gpu else { return };
         let slot = writing.slot.clone();
         match writing.written() {
-            Ok(Some(stream)) => self.shared.engine()?.drop_after(&stream, Box::new(slot)).or_raise(),
-            Ok(None) => Ok(()),
+            Ok(None) => {}
+            Ok(Some(stream)) => self.shared.drop_after(&stream, slot),
             // During a capture, no record covers all work of the context: it is made later.
-            Err(_) => {
-                drop_behind(gpu, None, slot);
-                Ok(())
-            }
+            Err(_) => drop_behind(gpu, None, slot),
         }
     }
 }
@@ -350,7 +345,8 @@ impl Slot {
         if self.is_done()? {
             return Ok(());
         }
-        Claim::take(self)?.0.discard(py)
+        Claim::take(self)?.0.discard(py);
+        Ok(())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
@@ -376,11 +372,12 @@ impl Slot {
             claim => claim?,
         };
         if kind.is_some() {
-            return claim.discard(py);
+            claim.discard(py);
+            return Ok(());
         }
         let published = claim.publish(py, &times, Deadline::after(None)?);
         if published.is_err() {
-            claim.discard(py)?;
+            claim.discard(py);
         }
         published.map(drop)
     }
@@ -403,9 +400,8 @@ impl Drop for Slot {
         let phase = mem::replace(&mut state.phase, Phase::Discarded);
         drop(state);
         if let Phase::Writing(writing) = phase {
-            // Work may be under way. An error means that the GPU has failed, which ends the work.
-            // The driver may block, so the GIL is released.
-            let _ = Python::attach(|py| py.detach(|| self.free(&writing)));
+            // Work may be under way. The driver may block, so the GIL is released.
+            Python::attach(|py| py.detach(|| self.free(&writing)));
         }
     }
 }
