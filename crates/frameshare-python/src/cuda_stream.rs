@@ -145,7 +145,8 @@ impl NamedStream {
     /// As [`Handle::of`].
     pub fn of(stream: &Bound<'_, PyAny>) -> PyResult<Self> {
         let handle = Handle::of(stream)?;
-        let is_number = stream.extract::<i64>().is_ok();
+        // Other objects that convert to integers may own the stream.
+        let is_number = stream.is_exact_instance_of::<PyInt>();
         let object = if is_number { handle.object(stream.py()) } else { Some(stream.clone().unbind()) };
         Ok(Self { handle, object })
     }

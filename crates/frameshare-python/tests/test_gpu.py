@@ -374,14 +374,23 @@ assert ended == [handle], ended
 """)
 
 
-def test_named_stream_object_lives_until_the_release(gpu):
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "cuda_stream = property(lambda self: self.handle)",
+        # An integer, too.
+        "__index__ = lambda self: self.handle",
+    ],
+)
+def test_named_stream_object_lives_until_the_release(gpu, protocol):
     gpu("""
 import gc, threading, weakref
 cuda = Cuda()
 
 class Named:
     def __init__(self):
-        self.cuda_stream = cuda.stream()
+        self.handle = cuda.stream()
+    """ + protocol + """
 
 stream = frameshare.open(PATH)
 frame, named = take(stream), Named()
