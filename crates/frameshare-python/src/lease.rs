@@ -114,7 +114,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Memory::Gpu(copy) = &mut self.memory {
+        if let Memory::Gpu(copy) = &mut self.memory
+            && let Some(copy) = copy.get_mut()
+        {
             let streams = self.streams.get_mut().unwrap_or_else(PoisonError::into_inner);
             copy.used_on(streams.iter().map(|used| Arc::clone(&used.stream)).collect());
         }

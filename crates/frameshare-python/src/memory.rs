@@ -22,7 +22,7 @@ pub enum Memory {
     /// A private copy in host memory.
     Host(HostCopy),
     /// A private copy in GPU memory.
-    Gpu(GpuCopy),
+    Gpu(OfProcess<GpuCopy>),
 }
 
 impl Memory {

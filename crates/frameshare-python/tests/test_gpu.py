@@ -694,6 +694,29 @@ says(frameshare.ReleasedError, "was released", lambda: plane.__cuda_array_interf
 """, SIMCUDA_STRICT="log", SIMCUDA_ERRORS="/dev/null")
 
 
+def test_forked_child_leaves_copies_in_gpu_memory_to_its_parent(gpu):
+    output = gpu(
+        """
+stream = frameshare.open(PATH)
+frame = take(stream)
+copied = frame.clone()
+capsule = frame.__dlpack__(copy=True)
+child = os.fork()
+if child == 0:
+    del copied, capsule
+    time.sleep(0.2)
+    # No poller was started.
+    os._exit(len(os.listdir("/proc/self/task")))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+assert (copy_on_host(copied) == frame.sequence - 1).all()
+print("child", child)
+""",
+        SIMCUDA_TRACE="1",
+    )
+    child = output.split("child ")[1].split()[0]
+    assert f"simcuda[{child}]" not in output, output
+
+
 def test_device_is_chosen_by_number_and_uuid(gpu):
     gpu("""
 def place(**arguments):

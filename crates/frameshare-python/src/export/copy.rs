@@ -12,6 +12,7 @@
 use super::consumer::{Consumer, device, per_thread};
 use crate::{
     error::{OrRaise, UnsupportedError},
+    fork::OfProcess,
     gpu::Gpu,
     layout::ArrayLayout,
     lease::Lease,
@@ -185,7 +186,7 @@ pub fn whole(py: Python<'_>, lease: &Lease) -> PyResult<(Memory, Option<Arc<Gpu>
         None => Ok((Memory::Host(to_host(py, lease, rows)?), None)),
         Some(gpu) => {
             let copy = to_gpu(py, lease, rows, &Consumer::Unordered)?;
-            Ok((Memory::Gpu(copy), Some(gpu.clone())))
+            Ok((Memory::Gpu(OfProcess::new(copy)), Some(gpu.clone())))
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
     copy::{self, Rows},
 };
 use crate::{
+    fork::OfProcess,
     layout::{ArrayLayout, Element},
     lease::{Lease, View},
     memory::Memory,
@@ -106,7 +107,7 @@ pub fn export<'py>(
             Some(gpu) => {
                 let consumer = consumer()?;
                 let copy = copy::to_gpu(py, lease, rows, &consumer)?;
-                let copy = Lease::new(Memory::Gpu(copy), Some(gpu.clone()));
+                let copy = Lease::new(Memory::Gpu(OfProcess::new(copy)), Some(gpu.clone()));
                 if let Consumer::Stream(stream) = &consumer {
                     copy.used_on(stream);
                 }
