@@ -694,6 +694,28 @@ says(frameshare.ReleasedError, "was released", lambda: plane.__cuda_array_interf
 """, SIMCUDA_STRICT="log", SIMCUDA_ERRORS="/dev/null")
 
 
+def test_jax_takes_frames_by_dlpack(gpu):
+    """`jax.numpy.asarray` asks for `__jax_array__` before the interfaces."""
+    gpu("""
+import types
+stream = frameshare.open(PATH)
+frame = take(stream)
+copied = frame.clone()
+# The package imports no library.
+assert not hasattr(frame.plane(0), "__jax_array__") and "jax" not in sys.modules
+sys.modules["jax"] = types.SimpleNamespace(dlpack=types.SimpleNamespace(from_dlpack=lambda array: ("taken", array)))
+for array in (frame, *frame.planes, copied, *copied.planes):
+    taken = array.__jax_array__()
+    assert taken[0] == "taken" and taken[1] is array
+# Asking alone uses nothing.
+del taken, array
+frame.release()
+says(frameshare.ReleasedError, "was released", lambda: frame.__jax_array__)
+with frameshare.open(PATH, device="cpu") as stream:
+    assert not hasattr(take(stream).plane(0), "__jax_array__")
+""")
+
+
 def test_forked_child_leaves_copies_in_gpu_memory_to_its_parent(gpu):
     output = gpu(
         """

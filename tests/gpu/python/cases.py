@@ -143,6 +143,13 @@ def interface_numba():
     return read_by_interface(library, library.of)
 
 
+@case("interface-jax")
+def interface_jax():
+    """JAX asks for `__jax_array__` first, which is an import by DLPack."""
+    library = support.Jax()
+    return read_by_interface(library, library.jax.numpy.asarray)
+
+
 # 2. Writers that reuse slots.
 
 

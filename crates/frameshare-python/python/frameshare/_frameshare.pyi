@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from os import PathLike
 from types import TracebackType
@@ -63,6 +63,8 @@ class _Exported:
     def __array_interface__(self) -> dict[str, Any]: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __jax_array__(self) -> Callable[[], Any]: ...
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(

@@ -98,6 +98,14 @@ impl Exported {
         interface::gpu(slf, &lease, array, kept)
     }
 
+    /// JAX's import of the frame by DLPack, for `jax.numpy.asarray`, which asks for this before the
+    /// interfaces. Only for GPU memory: JAX takes host memory by `__array_interface__`.
+    #[getter]
+    fn __jax_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let lease = slf.get().holder.lease()?;
+        interface::jax(slf.as_any(), &lease)
+    }
+
     /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(

@@ -187,6 +187,23 @@ pub fn describe<'py>(
     Ok(described)
 }
 
+/// Returns a function without arguments that imports an object by JAX's DLPack. JAX refuses the
+/// entry `data` of `__cuda_array_interface__`, which is no tuple: see [`Address`].
+///
+/// # Errors
+/// `AttributeError` for host memory, and if JAX is not imported.
+pub fn jax<'py>(object: &Bound<'py, PyAny>, lease: &Lease) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let modules = py.import("sys")?.getattr("modules")?;
+    match modules.get_item("jax") {
+        Ok(jax) if lease.memory().is_on_gpu() => {
+            let import = jax.getattr("dlpack")?.getattr("from_dlpack")?;
+            py.import("functools")?.call_method1("partial", (import, object))
+        }
+        _ => Err(PyAttributeError::new_err("__jax_array__ is for frames in GPU memory, and for JAX")),
+    }
+}
+
 /// Returns a NumPy array of an object that has the buffer protocol.
 ///
 /// # Errors
