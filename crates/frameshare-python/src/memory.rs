@@ -93,7 +93,12 @@ impl HostCopy {
 
 /// A private copy in GPU memory, which no other process can import. It is freed behind the streams
 /// that were named for it, by a call of the driver that itself waits for all other work. So nothing
-/// is recorded behind the whole context, which would invalidate captures of other code.
+/// is recorded behind the whole context, which would invalidate captures of other code, and work on
+/// streams that were not named may use the copy.
+///
+/// While that call waits, the driver lets no thread of the process create a stream or an event.
+/// Memory that is reused, or freed in the order of streams, needs no such call, but it needs the
+/// names of all streams that use it.
 #[derive(Debug)]
 pub struct GpuCopy {
     /// Taken when this is dropped.
