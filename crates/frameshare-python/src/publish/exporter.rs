@@ -355,6 +355,8 @@ impl Exporter {
             ));
         }
         let stream = py.detach(|| handle.open(gpu))?;
+        // Refused before anything is queued: the copy would become a part of the graph.
+        py.detach(|| stream.check_uncaptured()).or_raise()?;
         let copied = py.detach(|| {
             let copied = target::copy_on_gpu(&slot, &copies, &stream);
             // The objects of arrays on a GPU are dropped on any thread: see `Array`.
