@@ -69,6 +69,10 @@ use std::{any::Any, os::fd::BorrowedFd, sync::Arc, time::Duration};
 /// Maximum time that the end of an exporter waits for its notice handler.
 const FLUSH: Duration = Duration::from_millis(200);
 
+/// Maximum time that a writer far ahead of its GPU waits for a written slot before another one is
+/// allocated.
+const GPU_WAIT: Duration = Duration::from_millis(100);
+
 /// The exporter of one stream. Clones share it; dropping the last one closes the stream.
 #[derive(Clone, Debug)]
 pub struct Exporter(Arc<Running>);
@@ -158,8 +162,16 @@ impl Exporter {
     /// readers release frames, or the GPU has written some: see [`Exporter::wait_for_slot`]. Does
     /// not wait for either.
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
+        self.obtain(|state| state.place(size, purpose))
+    }
+
+    /// Returns the slot that `place` finds, or allocates one.
+    fn obtain(
+        &self,
+        place: impl Fn(&mut State) -> Result<Vacancy, AcquireError>,
+    ) -> Result<Slot, AcquireError> {
         loop {
-            let unallocated = match self.locked(|state| state.place(size, purpose))? {
+            let unallocated = match self.locked(&place)? {
                 Vacancy::Free(slot) => return Ok(slot),
                 Vacancy::Unallocated(slot) => slot,
             };
@@ -184,8 +196,10 @@ impl Exporter {
 
     /// Reuses an existing slot, after an attempt to acquire one of `size` bytes for a copy found no
     /// memory for a further one, or all in use. `latest` readers lose untaken frames; lossless ones
-    /// are waited for as in a publication. Nothing is allocated. `why` is the error only if there
-    /// is no slot to wait for, or none was freed.
+    /// are waited for as in a publication. Nothing is allocated, unless the attempt failed because
+    /// the writer is far ahead of its GPU: if the GPU writes no slot within 0.1 s, another one is
+    /// allocated within the limit. `why` is the error only if there is no slot to wait for, or none
+    /// was freed.
     ///
     /// # Errors
     /// `why`, [`AcquireError::Interrupted`], or [`AcquireError::Closed`].
@@ -195,7 +209,7 @@ impl Exporter {
         why: AcquireError,
         interrupt: &Interrupt,
     ) -> Result<Slot, AcquireError> {
-        backpressure::wait_for_slot(&self.0.shared, size, why, None, interrupt)
+        self.wait_for_slot_within(size, why, Duration::MAX, interrupt)
     }
 
     /// As [`Exporter::wait_for_slot`], no longer than `timeout`: then `why` is the error. For
@@ -206,11 +220,22 @@ impl Exporter {
     pub fn wait_for_slot_within(
         &self,
         size: u64,
-        why: AcquireError,
+        mut why: AcquireError,
         timeout: Duration,
         interrupt: &Interrupt,
     ) -> Result<Slot, AcquireError> {
-        backpressure::wait_for_slot(&self.0.shared, size, why, Some(timeout), interrupt)
+        let wait = |limit| backpressure::wait_for_slot(&self.0.shared, size, limit, interrupt);
+        if self.locked(|state| state.is_far_ahead()) {
+            if let Some(slot) = wait(timeout.min(GPU_WAIT))? {
+                return Ok(slot);
+            }
+            // The GPU may wait for this thread, or for another process.
+            match self.obtain(|state| state.place_within_limit(size, Purpose::Copy)) {
+                Err(error @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => why = error,
+                result => return result,
+            }
+        }
+        wait(timeout)?.ok_or(why)
     }
 
     /// Returns a slot for GPU memory that another component allocated and owns, to be published in

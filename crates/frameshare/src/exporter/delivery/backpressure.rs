@@ -22,28 +22,26 @@ use std::{
 /// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(1);
 
-/// Waits for one of the existing slots, when no further one can be allocated for the reason `why`.
+/// Waits for one of the existing slots of at least `size` bytes. `None` if there are none, or none
+/// became free in time.
 pub fn wait_for_slot(
     shared: &Shared,
     size: u64,
-    why: AcquireError,
-    at_most: Option<Duration>,
+    at_most: Duration,
     interrupt: &Interrupt,
-) -> Result<Slot, AcquireError> {
+) -> Result<Option<Slot>, AcquireError> {
     let (limit, has_slots) = shared.with(|state| (state.config().reader_timeout, state.has_slots(size)));
     if !has_slots {
-        return Err(why);
+        return Ok(None);
     }
     // A reader that holds the stream back is evicted after `reader_timeout`: a slot that is not
     // free long after that never will be.
-    let limit = limit.saturating_mul(2);
-    let timeout = Timeout::after(Some(at_most.map_or(limit, |at_most| at_most.min(limit))));
+    let timeout = Timeout::after(Some(at_most.min(limit.saturating_mul(2))));
     let slot =
         |state: &mut State| if state.is_closed() { Some(None) } else { state.reuse_slot(size).map(Some) };
     match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {
-        Some(Some(slot)) => Ok(slot),
         Some(None) => Err(AcquireError::Closed),
-        None => Err(why),
+        slot => Ok(slot.flatten()),
     }
 }
 

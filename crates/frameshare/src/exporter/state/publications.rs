@@ -15,10 +15,6 @@ use crate::{
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
 
-/// Maximum number of slots whose writes are under way, and which readers have left, before another
-/// one is allocated: the writer is that much ahead of its GPU.
-pub(super) const MAX_UNWRITTEN: usize = 8;
-
 /// A publication with at least one lease, or with its write under way.
 pub struct Publication {
     pub slot: Slot,

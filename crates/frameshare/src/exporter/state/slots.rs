@@ -2,11 +2,7 @@
 
 //! Slots of new frames: allocation, reuse, and the generation that they belong to.
 
-use super::{
-    State,
-    backlog::KEPT,
-    publications::{MAX_UNWRITTEN, Publication},
-};
+use super::{State, backlog::KEPT};
 use crate::{
     exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
@@ -17,9 +13,24 @@ use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
 
+/// Number of slots of one size and kind that only wait for their own writes, from which on an
+/// acquisition waits for the GPU before another one is allocated.
+const MAX_UNWRITTEN: usize = 8;
+
 impl State {
-    /// Returns a free slot of at least `size` bytes, or capacity for one.
+    /// Returns a free slot of at least `size` bytes, or capacity for one, unless the writer is far
+    /// ahead of its GPU.
     pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Vacancy, AcquireError> {
+        match self.place_within_limit(size, purpose)? {
+            Vacancy::Unallocated(_) if self.is_far_ahead() => {
+                Err(AcquireError::Exhausted { max_slots: self.config.max_slots })
+            }
+            vacancy => Ok(vacancy),
+        }
+    }
+
+    /// Returns a free slot of at least `size` bytes, or capacity for one.
+    pub fn place_within_limit(&mut self, size: u64, purpose: Purpose) -> Result<Vacancy, AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
         }
@@ -46,15 +57,25 @@ impl State {
         if !self.may_take(purpose) {
             return Err(AcquireError::Exhausted { max_slots: self.config.max_slots });
         }
-        let vacancy = self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))?;
-        // One of them is free soon. Upstream bounds what it writes ahead in its own pool.
-        let is_ahead = purpose == Purpose::Copy && self.unwritten.len() >= MAX_UNWRITTEN;
-        match vacancy {
-            Vacancy::Unallocated(_) if is_ahead => {
-                Err(AcquireError::Exhausted { max_slots: self.config.max_slots })
-            }
-            vacancy => Ok(vacancy),
-        }
+        self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))
+    }
+
+    /// Returns whether the writer of new frames is so far ahead of its GPU that it should wait for
+    /// one of the slots that there are. Other sizes and kinds do not count: their slots are of no
+    /// use to it.
+    pub fn is_far_ahead(&self) -> bool {
+        self.count_unwritten() >= MAX_UNWRITTEN
+    }
+
+    /// Returns the number of slots that new frames may take as soon as their own writes are done.
+    fn count_unwritten(&self) -> usize {
+        let kind = self.kind();
+        let Some(current) = self.generations.iter().rfind(|one| one.is_open(kind)) else { return 0 };
+        let is_usable =
+            |one: &Generation| one.id == current.id || one.is_open_overflow(kind, current.slot_size);
+        let generation = |id| self.generations.iter().find(|one| one.id == id);
+        let ids = self.unwritten.iter().map(|one| one.slot.0.id.generation);
+        ids.filter_map(generation).filter(|one| is_usable(one)).count()
     }
 
     /// Returns whether one more slot may be used for this purpose.
@@ -168,9 +189,7 @@ impl State {
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
             // state is unlocked. A slot whose write is under way is free soon.
-            let open = self.generations.iter().rfind(|one| one.is_open(kind)).map(|one| one.id);
-            let is_open = |one: &Publication| Some(one.slot.0.id.generation) == open;
-            if !self.dropped.is_empty() || self.unwritten.iter().any(is_open) {
+            if !self.dropped.is_empty() || self.count_unwritten() > 0 {
                 return None;
             }
             let mut ended = Vec::new();

@@ -69,6 +69,7 @@ fn one_for_all(seed: u64) -> Result<String> {
 /// slots that are left.
 fn far_behind(seed: u64) -> Result<String> {
     const FRAMES: u64 = 20;
+    const LEFT: u64 = 3;
     let setup =
         Setup::with(seed, Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(8), ..Bind::default() })?;
     let readers = Peer::some(1)?;
@@ -79,8 +80,12 @@ fn far_behind(seed: u64) -> Result<String> {
         held == 5,
         "{held} slots are held instead of 5: the reader's slot and two spare slots must remain"
     );
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
+    // Each of the slots that are left takes a frame while the GPU stands still.
+    setup.exporter.publish(publish(LEFT))?;
+    setup.exporter.execute(Command::Resume)?;
     setup.exporter.execute(Command::Stall { us: 300_000 })?;
-    setup.exporter.publish(publish(FRAMES))?;
+    setup.exporter.publish(publish(FRAMES - LEFT))?;
     setup.exporter.execute(Command::EndOfStream)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");

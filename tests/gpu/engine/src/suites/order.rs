@@ -10,7 +10,7 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
 use super::{
-    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end, wait_until,
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end, wait_until,
     whole,
 };
 use crate::job::{Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead};
@@ -32,6 +32,9 @@ pub const CASES: &[Case] = &[
         needs: Needs::Simulation,
         conduct: destroyed,
     },
+    case(SUITE, "far-behind-gpu-blocks-no-other-size-or-memory", far_behind_other_slots),
+    case(SUITE, "far-behind-gpu-blocks-no-allocation", far_behind_more_slots),
+    case(SUITE, "far-behind-gpu-bounds-slots", far_behind_bound),
     case(SUITE, "sizes-change-in-a-row", sizes_change),
     case(SUITE, "frames-held-over-retirement", held_over),
     case(SUITE, "exporter-stops-under-held-frames", stops_under_held),
@@ -137,6 +140,59 @@ fn written_elsewhere(seed: u64) -> Result<String> {
         }
     }
     Ok(String::new())
+}
+
+/// Slots of a new size, and of host memory, are allocated at once while the GPU has many writes of
+/// other slots to do, which no reader waits for.
+fn far_behind_other_slots(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let setup = Setup::new(kind, seed)?;
+        setup.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() })?;
+        setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.publish(Publish { frames: 8, size: SIZE, ..Publish::default() })?;
+        let begin = Instant::now();
+        setup.exporter.execute(Command::Format { caps: "larger".into() })?;
+        let larger = Publish { frames: 2, size: 4 * SIZE, ..Publish::default() };
+        setup.exporter.publish(larger).with_context(|| format!("{kind}, larger frames"))?;
+        setup.exporter.execute(Command::HostMemory { yes: true })?;
+        let host = Publish { frames: 2, size: SIZE, ..Publish::default() };
+        setup.exporter.publish(host).with_context(|| format!("{kind}, frames in host memory"))?;
+        ensure!(begin.elapsed() < PATIENCE / 2, "{kind}: publications took {:?}", begin.elapsed());
+        setup.exporter.execute(Command::Resume)?;
+        setup.gets_all_slots_back(PATIENCE).with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}
+
+/// A writer gets further slots up to the limit although its GPU writes none of them.
+fn far_behind_more_slots(seed: u64) -> Result<String> {
+    const SLOTS: u32 = 14;
+    let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(SLOTS), ..Bind::default() };
+    let setup = Setup::with(seed, bind)?;
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(Publish { frames: SLOTS.into(), size: SIZE, ..Publish::default() })?;
+    let slots = setup.exporter.stats()?.slots;
+    ensure!(slots == SLOTS, "{slots} slots were allocated instead of {SLOTS}");
+    setup.exporter.execute(Command::Resume)?;
+    setup.gets_all_slots_back(PATIENCE)?;
+    Ok(String::new())
+}
+
+/// A writer that is ahead of its GPU waits for it instead of allocating ever more slots, and
+/// upstream's pool gets none.
+fn far_behind_bound(seed: u64) -> Result<String> {
+    let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(60), ..Bind::default() };
+    let setup = Setup::with(seed, bind)?;
+    let publish = Publish { frames: 60, size: SIZE, slow: Slow::Always(5000), ..Publish::default() };
+    setup.exporter.publish(publish)?;
+    let slots = setup.exporter.stats()?.slots;
+    ensure!(slots <= 20, "{slots} slots were allocated for 60 frames");
+    setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(Publish { frames: slots.into(), size: SIZE, ..Publish::default() })?;
+    let held = setup.exporter.number(Command::HoldSlots { size: SIZE })?;
+    setup.exporter.execute(Command::Resume)?;
+    ensure!(held == 0, "upstream's pool got {held} slots");
+    Ok(format!("{slots} slots"))
 }
 
 /// Reads each frame on a stream of its own that is destroyed before the release.
