@@ -272,7 +272,7 @@ impl Frame {
     }
 
     /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
-    /// all the work on the frame. Does not block. As dropping a frame whose address was asked for
+    /// all the work on the frame but that on streams given to [`Frame::done_on`]. Does not block. As dropping a frame whose address was asked for
     /// with [`Frame::address_on`], but reports failures.
     ///
     /// # Errors
@@ -280,9 +280,7 @@ impl Frame {
     /// frame is released when the capture has ended.
     pub fn release_on(mut self, stream: &Arc<Stream>) -> Result<(), FenceError> {
         let Memory::Leased { lease, .. } = &mut self.memory else { return Ok(()) };
-        let mut reads = Reads::default();
-        reads.on(Arc::clone(stream));
-        lease.reads = Mutex::new(reads);
+        lease.reads().only_on(Arc::clone(stream));
         lease.end()
     }
 

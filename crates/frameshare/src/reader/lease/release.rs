@@ -186,6 +186,11 @@ impl Reads {
         }
     }
 
+    /// Replaces all streams by this one. The ends of former uses stay.
+    pub fn only_on(&mut self, stream: Arc<Stream>) {
+        (self.streams, self.anywhere) = (vec![stream], false);
+    }
+
     /// Replaces a stream by an event behind its present work.
     ///
     /// # Errors

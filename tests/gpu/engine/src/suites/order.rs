@@ -13,7 +13,7 @@ use super::{
     Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end, wait_until,
     whole,
 };
-use crate::job::{Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead};
+use crate::job::{Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead, Where};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-order";
@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "control-writes-on-an-unnamed-stream-are-overtaken", unnamed_writes),
     case(SUITE, "frames-are-written-on-a-stream-of-another-context", written_elsewhere),
     case(SUITE, "streams-are-destroyed-after-done-on", done_on),
+    case(SUITE, "release-on-a-stream-follows-done-on-another", done_on_and_release_on),
     case(SUITE, "control-done-on-before-the-work-is-too-early", done_too_early),
     Case {
         suite: SUITE,
@@ -197,11 +198,14 @@ fn far_behind_bound(seed: u64) -> Result<String> {
 
 /// Reads each frame on a stream of its own that is destroyed before the release.
 fn on_temporary_streams(seed: u64, fence: FenceKind, temporary: Temporary) -> Result<WasRead> {
+    let slow = Slow::Always(3000);
+    temporary_streams(seed, fence, Read { temporary: Some(temporary), slow, ..to_the_end() })
+}
+
+fn temporary_streams(seed: u64, fence: FenceKind, read: Read) -> Result<WasRead> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
     setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
-    let slow = Slow::Always(3000);
-    let read = Read { temporary: Some(temporary), slow, ..to_the_end() };
     let publish = Publish { frames: 60, size: SIZE, ..Publish::default() };
     let mut read = setup.run(&readers, publish, |_| read.clone())?;
     read.pop().context("one reader")
@@ -211,6 +215,16 @@ fn on_temporary_streams(seed: u64, fence: FenceKind, temporary: Temporary) -> Re
 fn done_on(seed: u64) -> Result<String> {
     for fence in FENCES {
         whole(&on_temporary_streams(seed, fence, Temporary::Done)?, 60)?;
+    }
+    Ok(String::new())
+}
+
+/// A release on one stream follows the work on another one, on which the reader was done before.
+fn done_on_and_release_on(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let (temporary, slow) = (Some(Temporary::Done), Slow::Always(3000));
+        let read = Read { temporary, slow, on: Where::OwnInOrder, ..to_the_end() };
+        whole(&temporary_streams(seed, fence, read)?, 60).with_context(|| fence.to_string())?;
     }
     Ok(String::new())
 }
