@@ -10,8 +10,9 @@
 //! - cuCtxRecordEvent and cuCtxSynchronize invalidate every capture in their context. Before them,
 //!   the driver is asked for captures by blocking streams; it reports no others, and none that
 //!   begins right after the answer. [`announce`] covers all. After a call that has invalidated a
-//!   capture, they return [`Error::Capturing`] for a while, so that repeated attempts do not
-//!   invalidate one capture after the other.
+//!   capture, repeated attempts in the context pause for a while
+//!   ([`Context::check_capture_pause`](crate::context::Context::check_capture_pause)), so that they
+//!   do not invalidate one capture after the other.
 
 use crate::capture_mode::{captures, is_capturing};
 use crate::stream::Stream;

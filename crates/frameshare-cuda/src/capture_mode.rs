@@ -12,61 +12,92 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::abi::{CUstream, code, flag};
-use crate::driver::Driver;
+use crate::abi::{CUcontext, CUstream, code, flag};
+use crate::context::Context;
+use crate::driver::{Driver, Handle};
 use crate::error::log_drop;
 use crate::{Error, Result};
 
 /// Pause after a context-wide call that has invalidated a capture: the first one, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(128));
+/// A retry in so many ms meets the end of captures soon enough: a lossless reader is evicted after
+/// seconds.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(32));
+/// A pause is forgotten so long after its end.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Known and expected captures of this process.
 pub(crate) struct Captures {
     /// Number of announced ones.
     pub(crate) announced: usize,
-    /// Time until which other ones are expected: a context-wide call has invalidated one, which the
-    /// driver had not reported.
-    expected_until: Option<Instant>,
-    pause: Duration,
+    pauses: Vec<Pause>,
+}
+
+/// Pause of retries in a context, in which a context-wide call has invalidated a capture that the
+/// driver had not reported. The next one is twice as long, also if calls have succeeded meanwhile:
+/// between two captures they do.
+struct Pause {
+    context: Handle<cudarc::driver::sys::CUctx_st>,
+    until: Instant,
+    length: Duration,
 }
 
 /// Locked around context-wide calls, so that none is under way when
 /// [`announce`](crate::capture::announce) returns.
 static CAPTURES: Mutex<Captures> =
-    Mutex::new(Captures { announced: 0, expected_until: None, pause: Duration::ZERO });
+    Mutex::new(Captures { announced: 0, pauses: Vec::new() });
 
 pub(crate) fn captures() -> MutexGuard<'static, Captures> {
     CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Permission for one context-wide call: no capture can be announced meanwhile.
-pub(crate) struct NoCapture(MutexGuard<'static, Captures>);
-
-/// Returns the permission for a context-wide call in the current context.
-///
-/// # Errors
-/// [`Error::Capturing`] if a capture is announced, the driver reports one, or a call has just
-/// invalidated one: code that captures one stream goes on to capture others. The pause doubles with
-/// each of these calls, and halves with each that succeeds.
-pub(crate) fn exclude(driver: &Driver) -> Result<NoCapture> {
-    let captures = captures();
-    let is_expected = captures.expected_until.is_some_and(|until| Instant::now() < until);
-    // The driver answers for the NULL stream with an error while a blocking stream captures.
-    if captures.announced > 0 || is_expected || is_capturing(driver, std::ptr::null_mut())? {
-        return Err(Error::Capturing);
+impl Captures {
+    fn is_paused(&self, context: CUcontext, now: Instant) -> bool {
+        self.pauses.iter().any(|one| one.context.0 == context && now < one.until)
     }
-    Ok(NoCapture(captures))
+
+    /// Notes that a context-wide call has invalidated a capture.
+    fn note_broken(&mut self, context: CUcontext, now: Instant) {
+        self.pauses.retain(|one| now < one.until + QUIET);
+        let known = self.pauses.iter().position(|one| one.context.0 == context);
+        let before = known.map_or(Duration::ZERO, |index| self.pauses.swap_remove(index).length);
+        let length = (before * 2).clamp(PAUSES.0, PAUSES.1);
+        self.pauses.push(Pause { context: Handle(context), until: now + length, length });
+    }
 }
 
-impl NoCapture {
+/// Permission for one context-wide call: no capture can be announced meanwhile.
+pub(crate) struct NoCapture<'a> {
+    captures: MutexGuard<'static, Captures>,
+    context: &'a Context,
+}
+
+/// Returns the permission for a context-wide call in a context, which is current.
+///
+/// # Errors
+/// [`Error::Capturing`] if a capture is announced, or the driver reports one.
+pub(crate) fn exclude(context: &Context) -> Result<NoCapture<'_>> {
+    let captures = captures();
+    // The driver answers for the NULL stream with an error while a blocking stream captures.
+    if captures.announced > 0 || is_capturing(context.driver(), std::ptr::null_mut())? {
+        return Err(Error::Capturing);
+    }
+    Ok(NoCapture { captures, context })
+}
+
+/// Returns an error while retries of context-wide calls are to wait.
+///
+/// # Errors
+/// [`Error::Capturing`] for a while after a call has invalidated a capture in this context: code
+/// that captures one stream goes on to capture others.
+pub(crate) fn check_pause(context: &Context) -> Result<()> {
+    if captures().is_paused(context.raw(), Instant::now()) { Err(Error::Capturing) } else { Ok(()) }
+}
+
+impl NoCapture<'_> {
     /// Learns from the result of the call, and returns it.
     pub(crate) fn note(mut self, result: Result<()>) -> Result<()> {
-        let Captures { expected_until, pause, .. } = &mut *self.0;
         if result.as_ref().is_err_and(Error::is_of_capture) {
-            *pause = (*pause * 2).clamp(PAUSES.0, PAUSES.1);
-            *expected_until = Some(Instant::now() + *pause);
-        } else if expected_until.take().is_some() {
-            *pause /= 2;
+            self.captures.note_broken(self.context.raw(), Instant::now());
         }
         result
     }
@@ -113,5 +144,38 @@ impl Drop for Relaxed {
             // SAFETY: as in `enter`.
             log_drop(unsafe { self.driver.cuThreadExchangeStreamCaptureMode(&mut mode) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captures() -> Captures {
+        Captures { announced: 0, pauses: Vec::new() }
+    }
+
+    fn context(number: usize) -> CUcontext {
+        std::ptr::without_provenance_mut(number)
+    }
+
+    #[test]
+    fn pause_is_of_one_context() {
+        let (mut captures, now) = (captures(), Instant::now());
+        captures.note_broken(context(1), now);
+        assert!(captures.is_paused(context(1), now) && !captures.is_paused(context(2), now));
+        assert!(!captures.is_paused(context(1), now + PAUSES.0));
+    }
+
+    #[test]
+    fn pause_doubles_up_to_limit_and_is_forgotten() {
+        let (mut captures, now) = (captures(), Instant::now());
+        let pause = |captures: &mut Captures, now: Instant| {
+            captures.note_broken(context(1), now);
+            (1..1000).find(|ms| !captures.is_paused(context(1), now + Duration::from_millis(*ms)))
+        };
+        let lengths: Vec<_> = (0..7).filter_map(|_| pause(&mut captures, now)).collect();
+        assert_eq!(lengths, [2, 4, 8, 16, 32, 32, 32]);
+        assert_eq!(pause(&mut captures, now + 2 * QUIET), Some(2));
     }
 }

@@ -172,9 +172,19 @@ impl Context {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.push()?;
         // Not held during the call, which can block for long.
-        drop(capture_mode::exclude(self.driver)?);
+        drop(capture_mode::exclude(self)?);
         // SAFETY: the call uses only the current context.
         unsafe { self.driver.cuCtxSynchronize() }
+    }
+
+    /// For callers that try a context-wide call again until it succeeds, before each attempt:
+    /// returns an error for a while, up to 32 ms, after such a call has invalidated a stream
+    /// capture in this context. So they do not invalidate one capture after the other.
+    ///
+    /// # Errors
+    /// [`crate::Error::Capturing`].
+    pub fn check_capture_pause(&self) -> Result<()> {
+        capture_mode::check_pause(self)
     }
 
     /// Returns the free and the total device memory, in bytes.

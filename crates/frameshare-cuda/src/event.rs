@@ -122,16 +122,17 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Missing`] before driver 555. [`Error::Capturing`] during a stream capture that is
-    /// announced, or that a blocking stream makes, and for a while after this call has invalidated
-    /// another one, which the driver does not report (see [`crate::capture`]). Deferrable errors
-    /// (see [`Error::is_deferrable`]) inside host functions. In each of these cases, call
-    /// [`Event::record_context_blocking`] from a worker thread.
+    /// announced, or that a blocking stream makes. Deferrable errors (see [`Error::is_deferrable`])
+    /// inside host functions, and if the call has invalidated a capture that the driver does not
+    /// report (see [`crate::capture`]). In each of these cases, call
+    /// [`Event::record_context_blocking`] from a worker thread; callers that try again and again
+    /// call [`Context::check_capture_pause`] before.
     ///
     /// # References
     /// CUDA driver API, cuCtxRecordEvent.
     pub fn record_context(&self) -> Result<()> {
         let _current = self.context.push()?;
-        let no_capture = capture_mode::exclude(self.context.driver())?;
+        let no_capture = capture_mode::exclude(&self.context)?;
         // SAFETY: both handles are alive.
         no_capture.note(unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) })
     }

@@ -41,6 +41,7 @@ impl Work {
 
     /// Records an event behind the present work. Does not wait.
     fn record(&mut self) -> Result<(), Error> {
+        self.gpu.check_capture_pause()?;
         let done = Event::new(&self.gpu)?;
         done.record_context()?;
         self.done = Some(vec![done]);
@@ -228,6 +229,7 @@ impl Polled for Waiting {
 /// Returns an event behind all work of a context. Waits for the work if the driver has no such
 /// event.
 fn work_of(gpu: &Arc<Context>) -> Result<Event, Error> {
+    gpu.check_capture_pause()?;
     let work = Event::new(gpu)?;
     match work.record_context() {
         Err(Error::Missing { .. }) => work.record_context_blocking(&Stream::new(gpu)?)?,

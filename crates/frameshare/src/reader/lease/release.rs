@@ -110,6 +110,8 @@ impl ReleaseStreams {
         released.signal_on(&self.prompt, |own| {
             own.wait_for(reads)?;
             if reads.anywhere {
+                // It is tried again later.
+                self.context.check_capture_pause()?;
                 own.read.record_context()?;
                 own.stream.wait(&own.read)?;
             }
@@ -130,6 +132,7 @@ impl ReleaseStreams {
     pub fn signal_blocking(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         self.note(reads);
         released.signal_on(&self.late, |own| {
+            self.context.check_capture_pause()?;
             match own.wait_for(reads) {
                 // A stream was destroyed, and the driver cannot record the end of a context's work.
                 Err(Error::Missing { .. }) => {

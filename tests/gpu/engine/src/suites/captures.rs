@@ -9,7 +9,7 @@ use frameshare_gpu_harness::graph::MODES;
 use super::{
     Case, FENCES, FOREVER_US, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, wait_until, whole,
 };
-use crate::job::{CaptureLoop, Captured, Command, Connect, End, Publish, Read};
+use crate::job::{CaptureLoop, Captured, Command, Connect, End, Publish, Read, Says};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-captures";
@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "control-plain-addresses-break-captures", plain_addresses),
     case(SUITE, "frames-are-refused-to-a-captured-stream", inside),
     case(SUITE, "readers-come-and-go-beside-captures-of-the-exporter", exporters_captures),
+    case(SUITE, "publications-go-on-after-a-broken-capture", publications_after_break),
     case(SUITE, "disconnection-waits-for-no-other-stream", disconnection),
 ];
 
@@ -151,6 +152,24 @@ fn exporters_captures(seed: u64) -> Result<String> {
         }
     }
     Ok(seen.join("; "))
+}
+
+/// A frame that any stream of the context may have written is published as soon as no capture is
+/// under way, however many captures such publications have broken before.
+fn publications_after_break(seed: u64) -> Result<String> {
+    const ROUNDS: u32 = 8;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let publish = || {
+        let says = Says::Somewhere;
+        setup.exporter.publish(Publish { frames: 1, size: SIZE, says, ..Publish::default() })
+    };
+    for round in 0..ROUNDS {
+        setup.exporter.execute(Command::Capture(CaptureLoop::default()))?;
+        wait_until(PATIENCE, || Ok(publish().is_ok().then(|| "no publication met a capture".into())))?;
+        setup.exporter.captured()?;
+        publish().with_context(|| format!("round {round}, after the last capture"))?;
+    }
+    Ok(String::new())
 }
 
 /// Frames that were read on named streams are torn down behind these streams alone. The driver
