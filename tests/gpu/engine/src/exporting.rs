@@ -14,6 +14,7 @@ use frameshare::exporter::{
 };
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt, Sequence};
+use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
@@ -221,6 +222,8 @@ impl Exporting {
                 Some(slow) => (&self.second, slow, job.second_fate),
                 None => (&self.gpu.stream, job.slow, Fate::Published),
             };
+            let temporary = (fate == Fate::Stale).then(|| self.gpu.another_stream()).transpose()?;
+            let stream = temporary.as_ref().unwrap_or(stream);
             // A frame without a sequence number has other bytes than the next one.
             let unnumbered = if !matches!(fate, Fate::Published | Fate::Late) { 100 } else { 0 };
             gpu::slow(stream, slow, &mut self.random)?;
@@ -243,6 +246,15 @@ impl Exporting {
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
             let frame = match fate {
+                Fate::Stale => {
+                    let stale = Gpu::raw_handle(stream);
+                    drop(temporary);
+                    let frame = Frame { written: Written::On(&stale), ..frame_in(&slot) };
+                    let _announced = capture::announce();
+                    let published = self.exporter.publish(frame, &self.interrupt);
+                    ensure!(matches!(published, Err(PublishError::Gpu(_))), "{published:?}");
+                    continue;
+                }
                 Fate::Published => frame,
                 Fate::Late => Frame { late_after: Some(0), ..frame },
                 Fate::Refused => {

@@ -285,6 +285,8 @@ pub enum Fate {
     Discarded,
     /// It is dropped without a publication, and without the name of a stream.
     Dropped,
+    /// Its publication names a stream that was destroyed, and fails since a capture is announced.
+    Stale,
 }
 
 /// Parameters of a publication run.

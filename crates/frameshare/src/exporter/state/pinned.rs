@@ -2,8 +2,8 @@
 
 //! Resources pinned until GPU work completes, such as the sources of copies.
 
-use frameshare_cuda::{Status, event::Event, stream::Stream};
-use std::any::Any;
+use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
+use std::{any::Any, sync::Arc};
 
 /// Resources pinned until a recorded CUDA event completes.
 #[derive(Default)]
@@ -33,14 +33,27 @@ impl Pinned {
     /// # Errors
     /// As [`Event::record_uncaptured`].
     pub fn record(&mut self, stream: &Stream) -> frameshare_cuda::Result<Event> {
-        let context = stream.context();
-        let same = |event: &Event| event.context().as_raw() == context.as_raw();
-        let event = match self.spare.iter().position(same) {
-            Some(index) => self.spare.swap_remove(index),
-            None => Event::new(context)?,
-        };
+        let event = self.event(stream.context())?;
         event.record_uncaptured(stream)?;
         Ok(event)
+    }
+
+    /// Records all work of a context so far.
+    ///
+    /// # Errors
+    /// As [`Event::record_context`].
+    pub fn record_context(&mut self, context: &Arc<Context>) -> frameshare_cuda::Result<Event> {
+        let event = self.event(context)?;
+        event.record_context()?;
+        Ok(event)
+    }
+
+    fn event(&mut self, context: &Arc<Context>) -> frameshare_cuda::Result<Event> {
+        let same = |event: &Event| event.context().as_raw() == context.as_raw();
+        match self.spare.iter().position(same) {
+            Some(index) => Ok(self.spare.swap_remove(index)),
+            None => Event::new(context),
+        }
     }
 
     /// Pins a resource until the recorded work is done.

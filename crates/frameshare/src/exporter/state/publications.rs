@@ -12,6 +12,7 @@ use crate::{
     fence::{Writing, Written},
     gpu::DropWhenIdle,
 };
+use frameshare_cuda::Error;
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
 
@@ -99,24 +100,26 @@ impl State {
     /// the work that writes it is done.
     pub fn abandon(&mut self, frame: Frame<'_>) {
         let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
-        let gpu = match frame.written {
-            _ if frame.slot.as_ptr().is_some() => None,
-            Written::Cpu => None,
-            Written::On(stream) => match self.pinned.record(stream) {
-                Ok(written) => {
-                    self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
-                    return self.pinned.hold(written, held);
-                }
-                // Captured work runs when its graph is launched, at any time or never.
-                Err(error) if error.is_deferrable() => None,
-                Err(_) => Some(stream.context().clone()),
-            },
-            Written::Somewhere => self.config.gpu.clone(),
+        let (recorded, gpu) = match (frame.written, &self.config.gpu) {
+            _ if frame.slot.as_ptr().is_some() => return self.dropped.push(held),
+            (Written::On(stream), _) => (self.pinned.record(stream), stream.context().clone()),
+            (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
+            (Written::Cpu, _) | (Written::Somewhere, None) => return self.dropped.push(held),
         };
-        match gpu {
-            // The work of the context is found, and the frame dropped, with the state unlocked.
-            Some(gpu) => self.trash.push(Box::new(DropWhenIdle::new(&gpu, held))),
-            None => self.dropped.push(held),
+        // Captured work runs when its graph is launched, at any time or never.
+        let is_captured = || {
+            let Written::On(stream) = frame.written else { return false };
+            matches!(stream.check_uncaptured(), Err(Error::Capturing))
+        };
+        match recorded {
+            Ok(written) => {
+                self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+                self.pinned.hold(written, held);
+            }
+            Err(_) if is_captured() => self.dropped.push(held),
+            // The work of the context is found later, and the frame dropped, with the state
+            // unlocked.
+            Err(_) => self.trash.push(Box::new(DropWhenIdle::new(&gpu, held))),
         }
     }
 }

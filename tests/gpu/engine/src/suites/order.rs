@@ -20,6 +20,13 @@ const SUITE: &str = "engine-order";
 
 pub const CASES: &[Case] = &[
     case(SUITE, "slots-are-free-after-their-own-write", own_writes),
+    Case {
+        suite: SUITE,
+        name: "slots-are-free-after-a-write-on-a-destroyed-stream",
+        seconds: 60,
+        needs: Needs::Simulation,
+        conduct: own_writes_of_destroyed,
+    },
     case(SUITE, "slots-are-free-after-their-own-write-beside-a-slow-reader", own_writes_of_a_slow_reader),
     case(SUITE, "control-writes-on-an-unnamed-stream-are-overtaken", unnamed_writes),
     case(SUITE, "frames-are-written-on-a-stream-of-another-context", written_elsewhere),
@@ -72,15 +79,32 @@ fn beside_slow_writes(seed: u64, kind: MemoryKind, fence: FenceKind, publish: Pu
 fn own_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
-            for second_fate in [Fate::Late, Fate::Refused, Fate::Discarded, Fate::Dropped] {
-                let publish = Publish { second_fate, ..Publish::default() };
+            for (second_fate, says) in [
+                (Fate::Late, Says::Truth),
+                (Fate::Refused, Says::Truth),
+                (Fate::Refused, Says::Somewhere),
+                (Fate::Discarded, Says::Truth),
+                (Fate::Dropped, Says::Truth),
+            ] {
+                let publish = Publish { second_fate, says, ..Publish::default() };
                 let read = beside_slow_writes(seed, kind, fence, publish)?;
                 let WasRead { frames, wrong, first_wrong, end, .. } = &read;
-                let what = format!("{kind}, {fence}, {second_fate:?}");
+                let what = format!("{kind}, {fence}, {second_fate:?}, {says:?}");
                 ensure!(*end == End::Stream && *frames > 0, "{what}: {read:?}");
                 ensure!(*wrong == 0, "{what}: {wrong} of {frames} frames are wrong: {first_wrong:?}");
             }
         }
+    }
+    Ok(String::new())
+}
+
+/// The same if the work of the context, which includes that of a destroyed stream, cannot be
+/// recorded at once.
+fn own_writes_of_destroyed(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let publish = Publish { second_fate: Fate::Stale, ..Publish::default() };
+        let read = beside_slow_writes(seed, MemoryKind::Vmm, fence, publish)?;
+        ensure!(read.end == End::Stream && read.frames > 0 && read.wrong == 0, "{fence}: {read:?}");
     }
     Ok(String::new())
 }
