@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use frameshare::exporter::{
     self, AcquireError, Draft, Exporter, Frame, History, Notice, PublishError, Purpose, Slot, SlowReaders,
 };
@@ -18,7 +18,7 @@ use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
-use frameshare_gpu_harness::{GIVEN_UP, random::Random};
+use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{
@@ -189,6 +189,7 @@ impl Exporting {
             Command::Adopt { size, slow } => return self.adopt(size, slow).map(Reply::Number),
             Command::Circulate(circulate) => return self.circulate(circulate).map(Reply::Circulated),
             Command::DropAfter { sources, us } => return self.drop_after(sources, us).map(Reply::Number),
+            Command::DropAfterInCapture => self.drop_after_in_capture()?,
             Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
             other => return misplaced(&other),
@@ -414,9 +415,27 @@ impl Exporting {
         Ok(u64::try_from(begin.elapsed().as_millis())?)
     }
 
+    fn drop_after_in_capture(&self) -> Result<()> {
+        let stream = &self.gpu.stream;
+        graph::begin(stream, 0).map_err(|error| anyhow!(error))?;
+        let dropped = self.exporter.drop_after(stream, Box::new(Asks(self.exporter.clone())));
+        graph::end(stream).map_err(|error| anyhow!(error))?;
+        ensure!(dropped.is_err(), "the end of captured work was recorded");
+        Ok(())
+    }
+
     fn retire_adopted(&mut self, ms: u64) -> Result<u64> {
         self.exporter.retire_adopted();
         self.owners.wait(ms)
+    }
+}
+
+/// User data that calls the exporter when it is dropped.
+struct Asks(Exporter);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.0.stats();
     }
 }
 

@@ -148,6 +148,7 @@ impl Worker {
             | Command::Adopt { .. }
             | Command::Circulate(_)
             | Command::DropAfter { .. }
+            | Command::DropAfterInCapture
             | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {
                 self.exporting.as_mut().context("the peer has no exporter")?.work(command)

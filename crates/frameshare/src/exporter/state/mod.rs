@@ -351,11 +351,24 @@ impl State {
         self.sleepers.clone()
     }
 
+    /// Drops `what` when the work queued on `stream` so far is done, or soon if that cannot be
+    /// recorded.
+    ///
+    /// # Errors
+    /// As [`Pinned::record`].
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
-        let done = self.pinned.record(stream)?;
-        self.pinned.hold(done, what);
-        Ok(())
+        match self.pinned.record(stream) {
+            Ok(done) => {
+                self.pinned.hold(done, what);
+                Ok(())
+            }
+            Err(error) => {
+                // Foreign code: with the state unlocked.
+                self.dropped.push(what);
+                Err(error)
+            }
+        }
     }
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.

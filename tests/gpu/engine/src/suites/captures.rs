@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "frames-are-refused-to-a-captured-stream", inside),
     case(SUITE, "readers-come-and-go-beside-captures-of-the-exporter", exporters_captures),
     case(SUITE, "publications-go-on-after-a-broken-capture", publications_after_break),
+    case(SUITE, "user-data-dropped-in-a-capture-calls-the-exporter", dropped_in_capture),
     case(SUITE, "disconnection-waits-for-no-other-stream", disconnection),
 ];
 
@@ -169,6 +170,14 @@ fn publications_after_break(seed: u64) -> Result<String> {
         setup.exporter.captured()?;
         publish().with_context(|| format!("round {round}, after the last capture"))?;
     }
+    Ok(String::new())
+}
+
+/// User data whose GPU work cannot be recorded is dropped with nothing locked.
+fn dropped_in_capture(seed: u64) -> Result<String> {
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    setup.exporter.execute(Command::DropAfterInCapture)?;
+    setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
     Ok(String::new())
 }
 
