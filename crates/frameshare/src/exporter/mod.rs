@@ -185,10 +185,15 @@ impl Exporter {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let id = self.0.shared.id;
+            let (id, event) = (self.0.shared.id, unallocated.event());
             // Meanwhile another thread may have made the last slot, or begun a generation. The
             // memory is then freed, which may take long, with nothing locked.
-            if let Some(slot) = self.locked(|state| state.add(&unallocated, memory.clone(), id)) {
+            let slot = self.locked(|state| {
+                let slot = state.add(&unallocated, memory.clone(), id)?;
+                event.into_iter().for_each(|event| state.keep_event(event));
+                Some(slot)
+            });
+            if let Some(slot) = slot {
                 return Ok(slot);
             }
         }

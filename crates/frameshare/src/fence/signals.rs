@@ -72,14 +72,14 @@ impl Gpu {
         })
     }
 
-    /// Takes an event that no publication holds, for the present frame.
-    fn renew_written(&mut self) -> frameshare_cuda::Result<()> {
+    /// Takes an event that no publication holds, for the present frame, and returns it.
+    fn renew_written(&mut self) -> frameshare_cuda::Result<Arc<Event>> {
         let spare = self.events.iter().position(|event| Arc::strong_count(event) == 1);
         if spare.is_none() {
             self.events.push(Arc::new(Event::new(&self.context)?));
         }
         self.written = spare.unwrap_or(self.events.len() - 1);
-        Ok(())
+        Ok(self.written().clone())
     }
 
     fn written(&self) -> &Arc<Event> {
@@ -103,30 +103,27 @@ impl Signals {
     pub fn begin(&mut self, written: Written<'_>) -> frameshare_cuda::Result<Option<Writing>> {
         let Some(gpu) = &mut self.0 else { return Ok(None) };
         gpu.words.clear();
-        gpu.renew_written()?;
         match written {
             Written::Cpu => return Ok(None),
             Written::On(stream) if stream.context().as_raw() == gpu.context.as_raw() => {
-                gpu.written().record_uncaptured(stream)?;
+                gpu.renew_written()?.record_uncaptured(stream)?;
             }
             // An event of this context cannot be recorded there.
             Written::On(stream) => {
                 gpu.stream.wait(&Event::behind(stream)?)?;
-                gpu.written().record(&gpu.stream)?;
+                gpu.renew_written()?.record(&gpu.stream)?;
             }
-            Written::Somewhere => gpu.written().record_context()?,
+            Written::Somewhere => gpu.renew_written()?.record_context()?,
         }
         let mark = gpu.next_mark;
         gpu.next_mark += 1;
         Ok(Some(Writing { event: gpu.written().clone(), mark, is_marked: false }))
     }
 
-    /// Creates events for the frames in this number of slots, so that publications create none.
-    pub fn reserve(&mut self, slots: usize) {
-        let Some(gpu) = &mut self.0 else { return };
-        while gpu.events.len() < slots
-            && let Ok(event) = Event::new(&gpu.context)
-        {
+    /// Keeps an event for later frames, so that publications create none: while another thread
+    /// frees GPU memory, the driver may let none be created. No more than `most` events are kept.
+    pub fn keep_event(&mut self, event: Event, most: usize) {
+        if let Some(gpu) = self.0.as_mut().filter(|gpu| gpu.events.len() < most) {
             gpu.events.push(Arc::new(event));
         }
     }
@@ -156,8 +153,7 @@ impl Signals {
     pub fn begin_earlier(&mut self) -> frameshare_cuda::Result<()> {
         let Some(gpu) = &mut self.0 else { return Ok(()) };
         gpu.words.clear();
-        gpu.renew_written()?;
-        gpu.written().record(&gpu.stream)
+        gpu.renew_written()?.record(&gpu.stream)
     }
 
     /// Makes a stream of this process wait for the work that writes the present frame.

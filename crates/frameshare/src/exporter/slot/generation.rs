@@ -7,7 +7,7 @@ use crate::{
     memory::{Allocation, Allocator, MemoryError, allocator},
     sys::{DmaBufId, Label},
 };
-use frameshare_cuda::context::Context;
+use frameshare_cuda::{context::Context, event::Event};
 use frameshare_protocol::{MemoryKind, SlotId};
 use std::{
     collections::BTreeMap,
@@ -21,6 +21,8 @@ pub struct Generation {
     pub id: u32,
     pub slot_size: u64,
     pub kind: MemoryKind,
+    /// The context of the work that writes its own slots, if they are in GPU memory.
+    gpu: Option<Arc<Context>>,
     source: Source,
     /// Its slots are needed only while readers have a backlog.
     is_overflow: bool,
@@ -67,18 +69,25 @@ pub enum Vacancy {
     Unallocated(Unallocated),
 }
 
-/// Capacity for one more slot of a generation. Allocation may wait for the GPU: not with the state
+/// Capacity for one more slot of a generation. Its methods may wait for the GPU: not with the state
 /// locked.
 #[derive(Debug)]
 pub struct Unallocated {
     pub generation: u32,
     allocator: Arc<dyn Allocator>,
     slot_size: u64,
+    gpu: Option<Arc<Context>>,
 }
 
 impl Unallocated {
     pub fn allocate(&self) -> Result<Arc<dyn Allocation>, MemoryError> {
         self.allocator.allocate(self.slot_size)
+    }
+
+    /// Returns an event for the work that writes the slot, if it is in GPU memory. Without one, a
+    /// publication creates it.
+    pub fn event(&self) -> Option<Event> {
+        self.gpu.as_ref().and_then(|gpu| Event::new(gpu).ok())
     }
 }
 
@@ -91,7 +100,9 @@ impl Generation {
         gpu: Option<&Arc<Context>>,
         label: &Label,
     ) -> Result<Self, MemoryError> {
-        Ok(Self::of(id, slot_size, kind, Source::Allocated(allocator(kind, gpu, label)?)))
+        let source = Source::Allocated(allocator(kind, gpu, label)?);
+        let gpu = gpu.filter(|_| kind.is_gpu()).cloned();
+        Ok(Self { gpu, ..Self::of(id, slot_size, kind, source) })
     }
 
     /// A generation of further own slots of this size, for the time of a backlog.
@@ -116,6 +127,7 @@ impl Generation {
             id,
             slot_size,
             kind,
+            gpu: None,
             source,
             is_overflow: false,
             slots,
@@ -221,8 +233,9 @@ impl Generation {
         let Source::Allocated(allocator) = &self.source else {
             return Err(AcquireError::Exhausted { max_slots: 0 });
         };
-        let (generation, allocator, slot_size) = (self.id, allocator.clone(), self.slot_size);
-        Ok(Vacancy::Unallocated(Unallocated { generation, allocator, slot_size }))
+        let (generation, slot_size) = (self.id, self.slot_size);
+        let (allocator, gpu) = (allocator.clone(), self.gpu.clone());
+        Ok(Vacancy::Unallocated(Unallocated { generation, allocator, slot_size, gpu }))
     }
 
     /// Returns the number of slots with other holders than publications; a `published` slot may be

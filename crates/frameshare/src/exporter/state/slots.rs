@@ -7,6 +7,7 @@ use crate::{
     exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
 };
+use frameshare_cuda::event::Event;
 use frameshare_protocol::{AreaIndex, MemoryKind};
 use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
@@ -145,12 +146,17 @@ impl State {
         }
         let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
         let slot = generation.add(memory, exporter);
-        let on_gpu = self.generations.iter().filter(|one| one.kind.is_gpu());
-        self.signals.reserve(on_gpu.map(|one| one.len() as usize).sum());
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
         self.begin_trimming();
         Some(slot)
+    }
+
+    /// Keeps an event for the frames in a new slot, unless there is one for each slot.
+    pub fn keep_event(&mut self, event: Event) {
+        let on_gpu = self.generations.iter().filter(|one| one.kind.is_gpu());
+        let slots = on_gpu.map(|one| one.len() as usize).sum();
+        self.signals.keep_event(event, slots);
     }
 
     /// Introduces a new slot to the readers that will get its first frame, so that they import it
