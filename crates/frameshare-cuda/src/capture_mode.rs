@@ -43,8 +43,7 @@ struct Pause {
 
 /// Locked around context-wide calls, so that none is under way when
 /// [`announce`](crate::capture::announce) returns.
-static CAPTURES: Mutex<Captures> =
-    Mutex::new(Captures { announced: 0, pauses: Vec::new() });
+static CAPTURES: Mutex<Captures> = Mutex::new(Captures { announced: 0, pauses: Vec::new() });
 
 pub(crate) fn captures() -> MutexGuard<'static, Captures> {
     CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)

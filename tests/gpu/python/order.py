@@ -76,7 +76,7 @@ def ended_stream_numba():
 
     def read(driver, frame):
         queue, target = cuda.stream(), cuda.device_array((360, 640), "uint8")
-        driver.stall(ctypes.c_void_p(queue.handle.value), 100)
+        driver.stall(ctypes.c_void_p(int(queue.handle)), 100)
         target.copy_to_device(cuda.as_cuda_array(frame.plane(0)), stream=queue)
         del queue
         return lambda: target.copy_to_host().tobytes()

@@ -4,7 +4,7 @@
 
 use super::{FenceError, FenceFault, failed};
 use crate::{
-    gpu,
+    gpu::DropWhenIdle,
     sys::{Mapping, Words, memfd},
 };
 use frameshare_cuda::{
@@ -208,12 +208,12 @@ impl Signals {
 }
 
 impl Drop for Gpu {
-    /// Unregisters the marks behind the stream that writes them.
+    /// Unregisters the marks when the context is idle: the driver blocks in that call, with locks
+    /// held that all its calls need, until every stream of the context is.
     fn drop(&mut self) {
         if let Some(marks) = self.marks.take() {
             self.words.clear();
-            let done = Event::behind(&self.stream).ok().map(|done| vec![done]);
-            gpu::drop_behind(&self.context, done, marks);
+            drop(DropWhenIdle::new(&self.context, marks));
         }
     }
 }

@@ -66,9 +66,11 @@ impl State {
         }
     }
 
-    /// Returns whether the work that writes a publication is under way.
+    /// Returns whether the work that writes a publication is under way. Adopted memory is its
+    /// owner's, who orders the next write behind this one.
     fn is_writing(&self, publication: &Publication) -> bool {
-        publication.writing.as_ref().is_some_and(|writing| self.signals.is_writing(writing))
+        let is_writing = |writing: &Writing| self.signals.is_writing(writing);
+        !self.is_adopted(&publication.slot) && publication.writing.as_ref().is_some_and(is_writing)
     }
 
     /// Ends a publication without leases, once its write is done.
@@ -101,7 +103,9 @@ impl State {
     pub fn abandon(&mut self, frame: Frame<'_>) {
         let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
         let (recorded, gpu) = match (frame.written, &self.config.gpu) {
-            _ if frame.slot.as_ptr().is_some() => return self.dropped.push(held),
+            _ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {
+                return self.dropped.push(held);
+            }
             (Written::On(stream), _) => (self.pinned.record(stream), stream.context().clone()),
             (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
             (Written::Cpu, _) | (Written::Somewhere, None) => return self.dropped.push(held),

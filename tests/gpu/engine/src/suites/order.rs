@@ -10,10 +10,12 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
 use super::{
-    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end, wait_until,
-    whole,
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end,
+    wait_until, whole,
 };
-use crate::job::{Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead, Where};
+use crate::job::{
+    Bind, Command, Connect, End, Fate, Publish, Read, Says, Slow, Temporary, Use, WasRead, Where,
+};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-order";
