@@ -162,7 +162,9 @@ impl VideoExporter {
         let planes = 0..self.planes.len();
         let planes = planes.map(|plane| self.format.plane(plane, &self.planes, self.size));
         let (planes, size, format) = (planes.collect::<Result<_, _>>()?, self.size, self.formats);
-        let slot = Draft::new(slot, self.exporter.0.shared.lock().gpu());
+        let on_gpu = slot.as_ptr().is_none();
+        let gpu = on_gpu.then(|| self.exporter.0.shared.lock().gpu().cloned()).flatten();
+        let slot = Draft::new(slot, gpu.as_ref());
         Ok(NewFrame { slot, planes, size, format, pts: None, metadata: Vec::new() })
     }
 

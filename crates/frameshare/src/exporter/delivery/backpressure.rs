@@ -121,7 +121,7 @@ fn wait_with<T>(
         }
         // GPU work is polled at the intervals below instead. The state is unlocked first: the
         // threads that admit readers and notice their deaths need it.
-        if !state.has_pending_fences() && !spin.is_over() {
+        if !state.gpu_is_busy() && !spin.is_over() {
             drop(state);
             spin.again();
             continue;

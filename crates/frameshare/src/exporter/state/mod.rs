@@ -420,11 +420,6 @@ impl State {
         self.links.iter().chain(&self.draining)
     }
 
-    /// Returns whether a release fence was pending at the last poll.
-    pub fn has_pending_fences(&self) -> bool {
-        self.fences_pending
-    }
-
     /// Begins a turn of the service thread: reclaims, and decides how urgently to poll until the
     /// next turn.
     pub fn begin_turn(&mut self) -> Turn {

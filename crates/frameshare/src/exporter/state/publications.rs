@@ -77,7 +77,8 @@ impl State {
     fn end_publication(&mut self, publication: Publication) {
         if self.is_writing(&publication) {
             self.unwritten.push(publication);
-            self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+            // Publications poll, and put that off.
+            self.poll_after_publication = self.demanded_urgency().interval();
         } else {
             self.free(publication.slot, publication.keep);
         }
