@@ -649,8 +649,8 @@ frameshare_status frameshare_frame_done_on (const frameshare_frame *frame, void 
 void frameshare_frame_release (frameshare_frame *frame);
 
 /**
- * Releases a frame after the work that was queued on this CUDA stream, which must be all work on the
- * frame. Does not wait.
+ * Releases a frame after the work that was queued on this CUDA stream, and the work before each
+ * frameshare_frame_done_on, which together must be all work on the frame. Does not wait.
  *
  * Ownership: takes the frame, in case of a failure too. If the stream is being captured, it must not be
  *   destroyed before the capture has ended.

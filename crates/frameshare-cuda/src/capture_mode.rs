@@ -19,8 +19,8 @@ use crate::error::log_drop;
 use crate::{Error, Result};
 
 /// Pause after a context-wide call that has invalidated a capture: the first one, and the longest.
-/// A retry in so many ms meets the end of captures soon enough: a lossless reader is evicted after
-/// seconds.
+/// Longer pauses would leave too few attempts in the 5 s before an exporter evicts a lossless
+/// reader that releases no frame: captures can be under way most of the time.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(32));
 /// A pause is forgotten so long after its end.
 const QUIET: Duration = Duration::from_secs(1);

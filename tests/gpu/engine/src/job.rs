@@ -92,8 +92,8 @@ pub enum Command {
     /// waits for the return of a frame before it writes its allocation again. Reports
     /// [`Circulated`].
     Circulate(Circulate),
-    /// Passes user data that calls the exporter when it is dropped to `drop_after`, while the writing
-    /// stream is captured.
+    /// Passes user data that calls the exporter when it is dropped to `drop_after`, while the
+    /// writing stream is captured.
     DropAfterInCapture,
     /// Copies from so many sources in turns, each when the one before has come back, with a delay
     /// of the stream before each; publishes the copies unless the exporter has no GPU. Reports the

@@ -111,10 +111,11 @@ impl State {
             (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
             (Written::Cpu, _) | (Written::Somewhere, None) => return self.dropped.push(held),
         };
-        // Captured work runs when its graph is launched, at any time or never.
+        // Captured work runs when its graph is launched, at any time or never. The NULL stream is
+        // not captured itself: the driver refuses it while another stream is.
         let is_captured = || {
             let Written::On(stream) = frame.written else { return false };
-            matches!(stream.check_uncaptured(), Err(Error::Capturing))
+            !stream.as_raw().is_null() && matches!(stream.check_uncaptured(), Err(Error::Capturing))
         };
         match recorded {
             Ok(written) => {

@@ -271,9 +271,10 @@ impl Frame {
         Ok(fence.poll_ready(lease.entry, lease.sequence)? == FenceState::Ready)
     }
 
-    /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
-    /// all the work on the frame but that on streams given to [`Frame::done_on`]. Does not block. As dropping a frame whose address was asked for
-    /// with [`Frame::address_on`], but reports failures.
+    /// Releases the frame after the work queued on `stream`, of any context, so far, and the work
+    /// before each [`Frame::done_on`], which together must be all the work on the frame. Does not
+    /// block. As dropping a frame whose address was asked for with [`Frame::address_on`], but
+    /// reports failures.
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails. If the stream is being captured into a CUDA graph, the
