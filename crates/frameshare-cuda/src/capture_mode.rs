@@ -13,7 +13,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::abi::{CUcontext, CUstream, code, flag};
-use crate::context::Context;
 use crate::driver::{Driver, Handle};
 use crate::error::log_drop;
 use crate::{Error, Result};
@@ -65,19 +64,19 @@ impl Captures {
 }
 
 /// Permission for one context-wide call: no capture can be announced meanwhile.
-pub(crate) struct NoCapture<'a> {
+pub(crate) struct NoCapture {
     captures: MutexGuard<'static, Captures>,
-    context: &'a Context,
+    context: CUcontext,
 }
 
 /// Returns the permission for a context-wide call in a context, which is current.
 ///
 /// # Errors
 /// [`Error::Capturing`] if a capture is announced, or the driver reports one.
-pub(crate) fn exclude(context: &Context) -> Result<NoCapture<'_>> {
+pub(crate) fn exclude(driver: &Driver, context: CUcontext) -> Result<NoCapture> {
     let captures = captures();
     // The driver answers for the NULL stream with an error while a blocking stream captures.
-    if captures.announced > 0 || is_capturing(context.driver(), std::ptr::null_mut())? {
+    if captures.announced > 0 || is_capturing(driver, std::ptr::null_mut())? {
         return Err(Error::Capturing);
     }
     Ok(NoCapture { captures, context })
@@ -88,15 +87,15 @@ pub(crate) fn exclude(context: &Context) -> Result<NoCapture<'_>> {
 /// # Errors
 /// [`Error::Capturing`] for a while after a call has invalidated a capture in this context: code
 /// that captures one stream goes on to capture others.
-pub(crate) fn check_pause(context: &Context) -> Result<()> {
-    if captures().is_paused(context.raw(), Instant::now()) { Err(Error::Capturing) } else { Ok(()) }
+pub(crate) fn check_pause(context: CUcontext) -> Result<()> {
+    if captures().is_paused(context, Instant::now()) { Err(Error::Capturing) } else { Ok(()) }
 }
 
-impl NoCapture<'_> {
+impl NoCapture {
     /// Learns from the result of the call, and returns it.
     pub(crate) fn note(mut self, result: Result<()>) -> Result<()> {
         if result.as_ref().is_err_and(Error::is_of_capture) {
-            self.captures.note_broken(self.context.raw(), Instant::now());
+            self.captures.note_broken(self.context, Instant::now());
         }
         result
     }

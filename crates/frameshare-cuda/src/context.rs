@@ -172,7 +172,7 @@ impl Context {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.push()?;
         // Not held during the call, which can block for long.
-        drop(capture_mode::exclude(self)?);
+        drop(capture_mode::exclude(self.driver, self.raw.0)?);
         // SAFETY: the call uses only the current context.
         unsafe { self.driver.cuCtxSynchronize() }
     }
@@ -184,7 +184,7 @@ impl Context {
     /// # Errors
     /// [`crate::Error::Capturing`].
     pub fn check_capture_pause(&self) -> Result<()> {
-        capture_mode::check_pause(self)
+        capture_mode::check_pause(self.raw.0)
     }
 
     /// Returns the free and the total device memory, in bytes.

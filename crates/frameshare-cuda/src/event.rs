@@ -132,7 +132,7 @@ impl Event {
     /// CUDA driver API, cuCtxRecordEvent.
     pub fn record_context(&self) -> Result<()> {
         let _current = self.context.push()?;
-        let no_capture = capture_mode::exclude(&self.context)?;
+        let no_capture = capture_mode::exclude(self.context.driver(), self.context.raw())?;
         // SAFETY: both handles are alive.
         no_capture.note(unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) })
     }
