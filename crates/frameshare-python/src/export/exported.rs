@@ -95,7 +95,12 @@ impl Exported {
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (lease, array, kept) = slf.get().parts()?;
-        interface::gpu(slf, &lease, array, kept)
+        let object = slf.clone().unbind();
+        let hand_out = move || {
+            let (lease, array, kept) = object.get().parts()?;
+            Ok(interface::hand_out(&lease, array, kept))
+        };
+        interface::gpu(slf.py(), &lease, array, kept, hand_out)
     }
 
     /// JAX's import of the frame by DLPack, for `jax.numpy.asarray`, which asks for this before the

@@ -10,7 +10,7 @@
 //! address goes out only when it is read ([`Address`]): `hasattr` and libraries that only probe for
 //! the interface use nothing.
 
-use super::{consumer::device, exported::Exported};
+use super::consumer::device;
 use crate::{
     error::OrRaise,
     gpu::{Borrowed, Gpu},
@@ -56,22 +56,22 @@ pub fn host<'py>(
     describe(py, array, (first(array, start.as_ptr().addr() as u64), is_read_only))
 }
 
-/// Returns `__cuda_array_interface__` of `object`. Its `stream` is one that waits for the frame, or
-/// `None` if the frame is written.
+/// Returns `__cuda_array_interface__`. Its `stream` is one that waits for the frame, or `None` if
+/// the frame is written. `hand_out` calls [`hand_out`] when the address of a leased frame is read.
 ///
 /// # Errors
 /// `AttributeError` for host memory.
 pub fn gpu<'py>(
-    object: &Bound<'py, Exported>,
+    py: Python<'py>,
     lease: &Arc<Lease>,
     array: &ArrayLayout,
     kept: &Kept,
+    hand_out: impl Fn() -> PyResult<u64> + Send + Sync + 'static,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (py, gpu) = (object.py(), lease.gpu());
-    let (described, stream) = match (lease.memory(), gpu) {
+    let (described, stream) = match (lease.memory(), lease.gpu()) {
         (Memory::Leased(frame), Some(gpu)) => {
             let stream = py.detach(|| written(frame, gpu, kept))?;
-            (describe(py, array, Address(Mutex::new(Data::Unread(object.clone().unbind()))))?, stream)
+            (describe(py, array, Address(Mutex::new(Data::Unread(Box::new(hand_out)))))?, stream)
         }
         (Memory::Gpu(copy), _) => {
             kept.view.get_or_init(|| View::of(lease));
@@ -107,32 +107,34 @@ fn written(frame: &reader::Frame, gpu: &Arc<Gpu>, kept: &Kept) -> PyResult<Optio
 /// read-only. Reading it makes the object a view of the frame, whose release then follows all work
 /// of the context.
 #[pyclass(frozen, sequence, module = "frameshare._frameshare")]
-#[derive(Debug)]
 pub struct Address(Mutex<Data>);
 
-#[derive(Debug)]
 enum Data {
-    /// The address is that of this object.
-    Unread(Py<Exported>),
+    /// Reads the address, which makes the object a view.
+    Unread(Box<dyn Fn() -> PyResult<u64> + Send + Sync>),
     Read(u64),
+}
+
+/// Returns the address of a leased frame in GPU memory, of which the object is a view from now on.
+pub fn hand_out(lease: &Arc<Lease>, array: &ArrayLayout, kept: &Kept) -> u64 {
+    let start = lease.memory().leased().map_or(0, |frame| device(frame.address()));
+    kept.view.get_or_init(|| View::of(lease));
+    first(array, start)
 }
 
 impl Address {
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut data = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (address, object) = match &*data {
+        let (address, unread) = match &*data {
             Data::Read(address) => (*address, None),
-            Data::Unread(object) => {
-                let (lease, array, kept) = object.get().parts()?;
-                let start = lease.memory().leased().map_or(0, |frame| device(frame.address()));
-                kept.view.get_or_init(|| View::of(&lease));
-                let address = first(array, start);
+            Data::Unread(hand_out) => {
+                let address = hand_out()?;
                 (address, Some(mem::replace(&mut *data, Data::Read(address))))
             }
         };
         // Unlocked before the object is dropped.
         drop(data);
-        drop(object);
+        drop(unread);
         (address, true).into_pyobject(py)
     }
 }

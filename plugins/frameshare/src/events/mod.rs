@@ -16,7 +16,7 @@
 //! | custom-downstream, custom-both | no | if all fields of the structure can be serialized |
 //! | custom-downstream-sticky | yes, for each name | if all fields of the structure can be serialized |
 //! | segment | yes | as a [`Timeline`], for readers that are not live |
-//! | latency | yes | of a live exporter, as far as published times do not contain it |
+//! | latency | yes | the part of a live exporter's latency that published times do not contain |
 //!
 //! Caps and the end of the stream are the engine's own. Frames carry times of the clock; a live
 //! reader ignores the exporter's segments. Flushes are not sent, which would make a recorder

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The virtual functions of `GstBaseSink` that its Rust binding lacks: `get_times` and `wait_event`.
+//! The virtual functions of `GstBaseSink` that its Rust binding lacks: `get_times`, `wait_event`.
 //!
 //! `wait_event` is called for a gap or an end of stream, before it is answered. Both wait for the
 //! clock in `GstBaseSink`; a sink that is not paced takes its buffers and events when they arrive.
@@ -103,6 +103,6 @@ pub(crate) fn preroll<T: PacedSinkImpl>(
 /// Returns the class of `GstBaseSink`, the parent of this type.
 fn parent_class<T: PacedSinkImpl>() -> &'static gst_base::ffi::GstBaseSinkClass {
     // SAFETY: the type's data exists once an instance does, and callers have one. The parent class
-    // of this type is GstBaseSink's, which lives as long as the type: for ever.
+    // of this type is GstBaseSink's, which lives as long as the type.
     unsafe { &*T::type_data().as_ref().parent_class().cast::<gst_base::ffi::GstBaseSinkClass>() }
 }

@@ -33,8 +33,8 @@ const REORDERING: i128 = 533_333_333;
 /// Time without a key unit after which skipped units are reported.
 const SKIPS_SILENTLY: Duration = Duration::from_secs(5);
 
-/// Gives the last unit before the segment a duration until the segment begins, if it has none: it is
-/// on display then.
+/// Gives the last unit before the segment a duration until the segment begins, if it has none: it
+/// is on display then.
 fn last_until_segment(buffer: &mut gst::BufferRef, live_time: &LiveTime) {
     let left = buffer.pts().and_then(|pts| live_time.before_segment(pts));
     if let (Some(left), None) = (left, buffer.duration()) {
@@ -302,7 +302,7 @@ impl FrameshareSrc {
             let time = if frame.is_kept() && !is_encoded { now } else { clock.signed(time) };
             let may_reorder = descriptor.dts.is_none() && self.is_encoded_video();
             let reordering = if may_reorder { REORDERING } else { 0 };
-            let consumer = Consumer::of(self);
+            let consumer = Consumer::of(self.obj().upcast_ref());
             let first = First { time, reordering, now, is_kept_unit };
             gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
             let segment = running.live_time.start(first, consumer);
@@ -323,9 +323,9 @@ impl FrameshareSrc {
                 self,
                 gst::StreamError::Format,
                 (
-                    "No key unit has come from {} for {} s, and the pipeline cannot begin with the units before \
-                     it: put recorders and viewers into pipelines of their own, or have the encoder send key units \
-                     more often",
+                    "No key unit has come from {} for {} s, and the pipeline cannot begin with the units \
+                     before it: put recorders and viewers into pipelines of their own, or have the encoder \
+                     send key units more often",
                     running.endpoint,
                     SKIPS_SILENTLY.as_secs()
                 )

@@ -2,15 +2,14 @@
 
 //! `is-live=true`: where the frames of a connection lie in this pipeline's running time.
 //!
-//! A frame lies where it was due at the exporter. The first frames of a connection may lie
-//! before the start of this pipeline, or before frames of the connection that it replaces: a
-//! joining reader gets the units of the present group of pictures, which are up to seconds old.
-//! No frame can have a negative running time, and frames whose times were clamped would lose their
-//! distances. What happens instead depends on the [`Consumer`].
+//! A frame lies where it was due at the exporter. The first frames of a connection may lie before
+//! the start of this pipeline, or before frames of the connection that it replaces: a joining
+//! reader gets the units of the present group of pictures, which are up to seconds old. No frame
+//! can have a negative running time, and frames whose times were clamped would lose their
+//! distances. The [`Consumer`] decides what happens instead.
 
-use super::imp::FrameshareSrc;
 use crate::pipeline;
-use gst::{prelude::*, subclass::prelude::*};
+use gst::prelude::*;
 use gst_base::prelude::*;
 
 /// The use that the pipeline makes of the frames.
@@ -23,18 +22,17 @@ pub(super) enum Consumer {
     /// begins at the present time: the decoder decodes the units before it, and shows none of them
     /// but the one that is on display at that time.
     Viewer,
-    /// Frames must neither be moved, since they stay in step with another source or a sink waits for
-    /// the clock, nor precede the segment, since a muxer or a sink drops them there: they begin with
-    /// the first key unit that is published after the connection.
+    /// Frames must not be moved, since they stay in step with another source or a sink waits for
+    /// the clock. They must not precede the segment either, since a muxer or a sink drops them
+    /// there. So they begin with the first key unit that is published after the connection.
     Other,
 }
 
 impl Consumer {
     /// Returns the use that the pipeline of a source makes of its frames.
-    pub fn of(source: &FrameshareSrc) -> Self {
-        let own = source.obj().clone().upcast::<gst::Element>();
+    pub fn of(source: &gst::Element) -> Self {
         let (mut sinks, mut waits, mut decodes, mut muxes, mut is_alone) = (false, false, false, false, true);
-        for element in pipeline::elements(own.upcast_ref()) {
+        for element in pipeline::elements(source.upcast_ref()) {
             let class = element.factory().and_then(|factory| factory.metadata("klass").map(str::to_owned));
             let is = |part| class.as_ref().is_some_and(|class| class.contains(part));
             decodes |= is("Decoder");
@@ -45,7 +43,7 @@ impl Consumer {
             }
             // A bin has the flags of its elements.
             let is_source = element.element_flags().contains(gst::ElementFlags::SOURCE);
-            is_alone &= !is_source || element.is::<gst::Bin>() || element == own;
+            is_alone &= !is_source || element.is::<gst::Bin>() || element == *source;
         }
         match (sinks, waits) {
             (false, _) => Self::Viewer, // a player that adds its sinks later
@@ -147,8 +145,8 @@ impl LiveTime {
         super::timing::nearest(self.segment.0).checked_sub(timestamp).filter(|left| !left.is_zero())
     }
 
-    /// Takes the next frame while frames are skipped up to the next key unit, which is the first one
-    /// of the connection then. Returns whether this one is skipped.
+    /// Takes the next frame while frames are skipped up to the next key unit, which then is the
+    /// first one of the connection. Returns whether this one is skipped.
     pub fn skips(&mut self, is_kept: bool, is_delta: bool) -> bool {
         self.awaits_key &= is_kept || is_delta;
         self.awaits_key

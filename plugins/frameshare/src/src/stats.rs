@@ -16,7 +16,7 @@ pub(super) struct Figures {
     pub session: AtomicU64,
     pub exporter: AtomicU32,
     pub credit: AtomicU32,
-    /// Latency of the exporter in ns, as far as published times do not contain it.
+    /// Latency of the exporter in ns that published times do not contain.
     pub latency: AtomicU64,
     /// Frames are in CUDA memory.
     pub on_gpu: AtomicBool,

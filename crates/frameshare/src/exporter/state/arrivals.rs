@@ -55,8 +55,8 @@ impl Arrivals {
 }
 
 impl State {
-    /// Notes the times of a frame that is published now, and adapts the queues of readers that leave
-    /// it to the exporter.
+    /// Notes the times of a frame that is published now, and adapts the queues of readers that
+    /// leave it to the exporter.
     pub(super) fn note_arrival(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) {
         if self.arrivals.note(arrived, pts, now) {
             self.adapt_queues();

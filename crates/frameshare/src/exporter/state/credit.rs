@@ -29,8 +29,8 @@ impl State {
         left.saturating_sub((self.config.max_slots / 4).saturating_sub(in_use))
     }
 
-    /// Returns the credit of a reader that leaves it to the exporter: what suits the stream, and less
-    /// if little is left.
+    /// Returns the credit of a reader that leaves it to the exporter: what suits the stream, and
+    /// less if little is left.
     pub fn automatic_credit(&self, left: u32) -> u32 {
         self.usual_credit().min((left / MIN_READERS).max(2))
     }
