@@ -181,6 +181,7 @@ impl FrameshareSrc {
             shape,
             downstream,
             time,
+            shows_kept: running.shows_kept,
             is_last_credit,
             held: &self.figures.held,
             copies: &self.figures.copied_downstream,
@@ -298,11 +299,14 @@ impl FrameshareSrc {
         {
             let clock = self.running_time();
             let now = clock.signed(frameshare::monotonic_ns());
-            // A frame of raw video that was kept is shown now.
-            let time = if frame.is_kept() && !is_encoded { now } else { clock.signed(time) };
-            let may_reorder = descriptor.dts.is_none() && self.is_encoded_video();
-            let reordering = if may_reorder { REORDERING } else { 0 };
             let consumer = Consumer::of(self.obj().upcast_ref());
+            // No frame depends on a kept picture.
+            running.shows_kept = consumer == Consumer::Other && self.has_media("image/");
+            let is_shown_now = frame.is_kept() && (!is_encoded || running.shows_kept);
+            let time = if is_shown_now { now } else { clock.signed(time) };
+            let may_reorder = descriptor.dts.is_none() && self.has_media("video/");
+            let reordering = if may_reorder { REORDERING } else { 0 };
+            let is_kept_unit = is_kept_unit && !is_shown_now;
             let first = First { time, reordering, now, is_kept_unit };
             gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
             let segment = running.live_time.start(first, consumer);
@@ -334,11 +338,12 @@ impl FrameshareSrc {
         true
     }
 
-    fn is_encoded_video(&self) -> bool {
+    /// Returns whether the media type begins with this, and is none of raw video.
+    fn has_media(&self, family: &str) -> bool {
         let caps = lock(&self.negotiated).caps.clone();
-        let is_video =
-            |caps: &gst::StructureRef| caps.name().starts_with("video/") && caps.name() != "video/x-raw";
-        caps.is_some_and(|caps| caps.structure(0).is_some_and(is_video))
+        let is_of =
+            |caps: &gst::StructureRef| caps.name().starts_with(family) && caps.name() != "video/x-raw";
+        caps.is_some_and(|caps| caps.structure(0).is_some_and(is_of))
     }
 
     /// Returns the current conversion from the exporter's times to running time.

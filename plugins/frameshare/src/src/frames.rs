@@ -76,6 +76,9 @@ pub(super) struct Context<'a> {
     pub shape: &'a Shape,
     pub downstream: Downstream,
     pub time: Timestamps,
+    /// Encoded frames that were kept for readers like this one are shown now, as those of raw video
+    /// are, not when they were due.
+    pub shows_kept: bool,
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
@@ -141,9 +144,8 @@ pub(super) fn to_buffer(
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
-    // A frame of raw video that was kept for readers like this one is shown now, not when it was
-    // due.
-    let shown_now = frame.is_kept() && context.shape.is_raw_video() && context.time.is_live();
+    let shows_kept = context.shape.is_raw_video() || context.shows_kept;
+    let shown_now = frame.is_kept() && shows_kept && context.time.is_live();
     let lease = LeasedMemory::new(frame, context.held, context.copies);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;

@@ -208,6 +208,7 @@ impl BaseSrcImpl for FrameshareSrc {
             lost_earlier: 0,
             has_ended: false,
             has_reported_layout: false,
+            shows_kept: false,
             skips_since: None,
             has_reported_skips: false,
             has_reported_writer: false,

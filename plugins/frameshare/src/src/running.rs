@@ -44,6 +44,8 @@ pub(super) struct Running {
     pub(super) has_ended: bool,
     /// Copies of frames of the present format, for their layout, were reported to the exporter.
     pub(super) has_reported_layout: bool,
+    /// A kept frame of the present connection is shown now, not when it was due.
+    pub(super) shows_kept: bool,
     /// Begin of the present run of skipped units.
     pub(super) skips_since: Option<Instant>,
     /// A warning about skipped units was posted.

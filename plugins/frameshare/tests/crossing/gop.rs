@@ -500,6 +500,21 @@ fn viewer_gets_units_from_before_its_start_outside_of_segment() {
     assert!(all.iter().all(|(_, running)| running.is_none()), "all units are older than the reader");
 }
 
+/// No image depends on another one: a slow stream shows its last one at once.
+#[test]
+fn kept_image_is_shown_now_without_a_decoder() {
+    let mut exporter = Exporter::with(
+        "image/jpeg,width=16,height=8,framerate=0/1",
+        "encoded=true wait-for-connection=false",
+    );
+    exporter.push(gst::Buffer::from_slice([7; 100]));
+    let reader = Reader::watch(launch(&format!(
+        "framesharesrc socket-path={} ! fakesink name=end sync=true enable-last-sample=false",
+        exporter.path.display()
+    )));
+    assert_eq!(bytes(&reader.buffer())[0], 7);
+}
+
 /// Where units before the segment would be lost, and moved ones be late or out of step.
 #[test]
 fn reader_begins_with_next_key_unit_where_older_ones_do_not_fit() {
