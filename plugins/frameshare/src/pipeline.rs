@@ -14,8 +14,14 @@ pub(crate) fn top(element: &gst::Object) -> gst::Object {
 }
 
 /// Returns the elements of an element's pipeline, those in bins included.
-pub(crate) fn elements(element: &gst::Object) -> impl Iterator<Item = gst::Element> + use<> {
-    let bin = top(element).downcast::<gst::Bin>().ok();
-    // An iterator that notices a change of the bin ends early.
-    bin.into_iter().flat_map(|bin| bin.iterate_recurse().into_iter().map_while(Result::ok))
+pub(crate) fn elements(element: &gst::Object) -> Vec<gst::Element> {
+    let Ok(bin) = top(element).downcast::<gst::Bin>() else { return Vec::new() };
+    loop {
+        match bin.iterate_recurse().into_iter().collect() {
+            Ok(elements) => return elements,
+            // The bin has changed meanwhile.
+            Err(gst::IteratorError::Resync) => {}
+            Err(gst::IteratorError::Error) => return Vec::new(),
+        }
+    }
 }

@@ -33,7 +33,7 @@ impl FrameshareSink {
     fn is_read_in_pipeline(&self) -> bool {
         let Ok(endpoint) = lock(&self.settings).endpoint() else { return false };
         let elements = pipeline::elements(self.obj().upcast_ref());
-        let mut sources = elements.filter_map(|element| element.downcast::<FrameshareSrc>().ok());
+        let mut sources = elements.into_iter().filter_map(|element| element.downcast::<FrameshareSrc>().ok());
         sources.any(|source| source.endpoint().is_some_and(|reads| reads.path() == endpoint.path()))
     }
 }

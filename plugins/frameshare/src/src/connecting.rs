@@ -103,7 +103,7 @@ impl FrameshareSrc {
     /// stays open then.
     fn passes_files_on(&self) -> bool {
         let is_passer = |element: gst::Element| element.type_().name() == "GstUnixFdSink";
-        pipeline::elements(self.obj().upcast_ref()).any(is_passer)
+        pipeline::elements(self.obj().upcast_ref()).into_iter().any(is_passer)
     }
 
     pub(super) fn note_connection(&self, running: &Running) {
