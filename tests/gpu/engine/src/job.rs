@@ -303,8 +303,10 @@ pub struct Publish {
     /// Lets a second writer, with its own stream and this delay, write every other frame.
     pub second: Option<Slow>,
     /// The second writer's stream is of another context.
+    #[serde(default)]
     pub second_elsewhere: bool,
     /// Fate of the second writer's frames.
+    #[serde(default)]
     pub second_fate: Fate,
     pub says: Says,
     /// Writes nothing: each frame keeps the previous content of its slot.

@@ -90,6 +90,7 @@ impl Session {
             Source::File(path) => (file(&pipeline, path)?, true),
             Source::Device(_) | Source::Pattern { .. } => bail!("raw video has no encoded session"),
         };
+        outlets.timeline.begin();
         let (target, outlets) = (pipeline.0.downgrade(), outlets.clone());
         let taken = Mutex::new(Vec::new());
         element.connect_pad_added(move |element, pad| {

@@ -12,22 +12,24 @@ pub struct Timeline(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Base time of the session's pipeline.
-    base: ClockTime,
-    /// Time of the session's running time 0.
-    origin: ClockTime,
+    /// Time of the session's running time 0, from its first unit on.
+    origin: Option<ClockTime>,
     /// Latest end of a unit of all sessions.
     end: ClockTime,
 }
 
 impl Timeline {
-    /// Returns the time of running time 0 in the session whose pipeline has this base time.
+    /// Begins a session.
+    pub fn begin(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).origin = None;
+    }
+
+    /// Returns the time of running time 0 in the present session, whose pipeline has this base time.
+    /// It stays: a pipeline gets another base time when a sink that was added later has prerolled.
     pub fn origin(&self, base: ClockTime) -> ClockTime {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.base != base {
-            (state.base, state.origin) = (base, base.max(state.end));
-        }
-        state.origin
+        let end = state.end;
+        *state.origin.get_or_insert_with(|| base.max(end))
     }
 
     /// Notes the end of a unit.
@@ -56,11 +58,13 @@ mod tests {
         assert_eq!(timeline.origin(time(1000)), time(1000));
         for end in [1040, 1200, 1120, 1080, 1160] {
             timeline.extend(time(end));
-            assert_eq!(timeline.origin(time(1000)), time(1000));
+            assert_eq!(timeline.origin(time(1500)), time(1000), "the base time changes meanwhile");
         }
+        timeline.begin();
         assert_eq!(timeline.origin(time(1190)), time(1200));
         timeline.extend(time(1240));
         assert_eq!(timeline.origin(time(1190)), time(1200));
+        timeline.begin();
         assert_eq!(timeline.origin(time(9000)), time(9000));
     }
 }
