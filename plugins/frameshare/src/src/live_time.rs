@@ -33,8 +33,8 @@ impl Consumer {
     pub fn of(source: &gst::Element) -> Self {
         let (mut sinks, mut waits, mut decodes, mut muxes, mut is_alone) = (false, false, false, false, true);
         for element in pipeline::elements(source.upcast_ref()) {
-            let class = element.factory().and_then(|factory| factory.metadata("klass").map(str::to_owned));
-            let is = |part| class.as_ref().is_some_and(|class| class.contains(part));
+            let class = element.metadata("klass").unwrap_or_default();
+            let is = |part| class.contains(part);
             decodes |= is("Decoder");
             muxes |= is("Muxer");
             if let Some(sink) = element.downcast_ref::<gst_base::BaseSink>() {
