@@ -6,12 +6,12 @@
 pub const MAX_SLOTS: u32 = 1024;
 /// Maximum number of leases granted to one reader; also the number of entries of the largest queue.
 pub const MAX_CREDIT: u32 = 64;
-/// Latency in ns of a synchronized sink behind a reader: a live source's usual one and the
-/// processing deadline of GStreamer's sinks, 20 ms each.
-const SINK_LATENCY_NS: u64 = 40_000_000;
-/// Minimum duration in ns of the frames of [`automatic_queue`]: that latency, and some time for
-/// jitter.
+/// Minimum duration in ns of the frames of [`automatic_queue`]: a live source's usual latency and
+/// the processing deadline of GStreamer's sinks, 20 ms each, and some time for jitter.
 const BUFFERED_NS: u64 = 48_000_000;
+/// The same beside the time by which frames are published ahead. A little less, so that live video
+/// of 30 frames per second, which is 53 ms ahead, needs no more credit than other video.
+const BUFFERED_BESIDE_LEAD_NS: u64 = 46_000_000;
 /// Minimum of [`automatic_queue`].
 const MIN_QUEUE: u32 = 2;
 /// Duration in ns of a frame of an unknown rate that is published ahead of its presentation time.
@@ -24,7 +24,7 @@ const ASSUMED_PERIOD_NS: u64 = 1_000_000_000 / 60;
 pub fn automatic_queue(period_ns: Option<u64>, lead_ns: u64) -> u32 {
     let assumed = (lead_ns > 0).then_some(ASSUMED_PERIOD_NS);
     let period = period_ns.filter(|period| *period > 0).or(assumed);
-    let span = SINK_LATENCY_NS.saturating_add(lead_ns).max(BUFFERED_NS);
+    let span = BUFFERED_BESIDE_LEAD_NS.saturating_add(lead_ns).max(BUFFERED_NS);
     let frames = period.map_or(0, |period| span.div_ceil(period));
     let frames = u32::try_from(frames).unwrap_or(u32::MAX);
     frames.saturating_sub(1).clamp(MIN_QUEUE, MAX_CREDIT - 2)
