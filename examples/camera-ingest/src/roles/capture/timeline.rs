@@ -24,8 +24,9 @@ impl Timeline {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).origin = None;
     }
 
-    /// Returns the time of running time 0 in the present session, whose pipeline has this base time.
-    /// It stays: a pipeline gets another base time when a sink that was added later has prerolled.
+    /// Returns the time of running time 0 in the present session, whose pipeline has this base
+    /// time. It stays: a pipeline gets another base time when a sink that was added later has
+    /// prerolled.
     pub fn origin(&self, base: ClockTime) -> ClockTime {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let end = state.end;
