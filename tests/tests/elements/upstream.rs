@@ -79,10 +79,11 @@ fn skipping(run: &TestRun, socket: &str, properties: &str) -> Process {
 }
 
 /// Reads with a sink that takes five times the time of a frame for each.
+/// Starts a reader that is late: with the default queue its frames would be new enough.
 fn slow(run: &TestRun, socket: &str) -> Process {
     run.gst(&format!(
-        "framesharesrc connection-timeout=60000000000 upstream-events=qos socket-path={socket} ! identity sleep-time=100000 ! \
-         fakesink sync=true qos=true"
+        "framesharesrc connection-timeout=60000000000 upstream-events=qos socket-path={socket} \
+         max-held=8 max-queued=6 ! identity sleep-time=100000 ! fakesink sync=true qos=true"
     ))
 }
 
