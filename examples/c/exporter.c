@@ -48,12 +48,12 @@ paint (const frameshare_new_frame *frame, unsigned number)
 static int
 run (frameshare_exporter *exporter, unsigned frames, unsigned rate)
 {
-  if (frameshare_exporter_wait_for_reader (exporter) != FRAMESHARE_OK)
+  if (frameshare_exporter_wait_for_reader (exporter, -1) != FRAMESHARE_OK)
     return failed ("wait for a reader");
   for (unsigned number = 1; number <= frames; number++) {
     frameshare_new_frame *frame;
     uint64_t sequence;
-    if (frameshare_exporter_acquire (exporter, &frame) != FRAMESHARE_OK)
+    if (frameshare_exporter_acquire (exporter, -1, &frame) != FRAMESHARE_OK)
       return failed ("acquire");
     uint64_t sum = paint (frame, number);
     if (frameshare_exporter_publish (exporter, frame, NULL, &sequence) != FRAMESHARE_OK)

@@ -750,7 +750,7 @@ typedef struct frameshare_exporter_config {
 } frameshare_exporter_config;
 
 #define FRAMESHARE_EXPORTER_CONFIG_INIT \
-  { sizeof (frameshare_exporter_config), FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, 256, 16, \
+  { sizeof (frameshare_exporter_config), FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, 512, 16, \
     FRAMESHARE_LOSSLESS_READERS_OWN_UID, FRAMESHARE_SLOW_READERS_WAIT, UINT64_C (5000000000), 0600, NULL, 0, \
     NULL, 0 }
 
@@ -782,10 +782,12 @@ typedef struct frameshare_publish_options {
   /** Metadata for readers, up to 64 MiB. Not kept. framesharesrc drops it with a warning. */
   const void *metadata;
   size_t metadata_size;
+  /** How long to wait for lossless readers without room; negative is without limit. */
+  int64_t timeout_ns;
 } frameshare_publish_options;
 
 #define FRAMESHARE_PUBLISH_OPTIONS_INIT \
-  { sizeof (frameshare_publish_options), FRAMESHARE_NO_TIME, FRAMESHARE_NO_TIME, NULL, 0 }
+  { sizeof (frameshare_publish_options), FRAMESHARE_NO_TIME, FRAMESHARE_NO_TIME, NULL, 0, -1 }
 
 /**
  * Opens a stream for readers, by a name, a path or an abstract socket as in frameshare_reader_open.
@@ -825,11 +827,14 @@ frameshare_status frameshare_exporter_set_format (frameshare_exporter *exporter,
  * Returns a frame to be written and published. Its former content is undefined. Waits for a slot if all
  * are in use, and for the GPU if it is far behind with the frames before.
  *
+ * @param timeout_ns how long to wait; negative is as long as a slot can become free
+ *
  * Ownership: the frame is the caller's, until it is published or discarded.
  * Failure: INVALID_ARGUMENT, INTERRUPTED, NO_RESOURCES, CUDA; *frame is NULL.
  * Threads: any.
  */
-frameshare_status frameshare_exporter_acquire (frameshare_exporter *exporter, frameshare_new_frame **frame);
+frameshare_status frameshare_exporter_acquire (frameshare_exporter *exporter, int64_t timeout_ns,
+                                               frameshare_new_frame **frame);
 
 /**
  * Returns a plane of a frame to be written: at writable in host memory, at device_pointer in CUDA
@@ -861,7 +866,8 @@ void frameshare_new_frame_discard (frameshare_new_frame *frame);
  * @param options times and metadata, or NULL for the defaults; not kept
  * @param sequence set to the frame's number in the stream; may be NULL
  *
- * Ownership: takes the frame, in case of a failure too.
+ * Ownership: takes the frame, in case of a failure too. After TIMEOUT it is still the caller's, who may
+ *   publish it again or discard it.
  * Failure: INVALID_ARGUMENT, also for a frame of another exporter or of an earlier format; INTERRUPTED;
  *   CUDA. No reader has the frame.
  * Threads: any; calls for one exporter wait for each other.
@@ -906,11 +912,13 @@ frameshare_status frameshare_exporter_end_stream (frameshare_exporter *exporter)
 /**
  * Waits for the first reader.
  *
+ * @param timeout_ns how long to wait; negative is without limit
+ *
  * Ownership: unchanged.
- * Failure: INVALID_ARGUMENT, INTERRUPTED.
+ * Failure: INVALID_ARGUMENT, TIMEOUT, INTERRUPTED.
  * Threads: any.
  */
-frameshare_status frameshare_exporter_wait_for_reader (frameshare_exporter *exporter);
+frameshare_status frameshare_exporter_wait_for_reader (frameshare_exporter *exporter, int64_t timeout_ns);
 
 /**
  * Waits until lossless readers have taken and released all frames. Call it before closing.

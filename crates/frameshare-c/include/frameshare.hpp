@@ -239,25 +239,31 @@ public:
 
   void set_format (const frameshare_format &format) { check (frameshare_exporter_set_format (get (), &format)); }
 
-  NewFrame acquire ()
+  NewFrame acquire (int64_t timeout_ns = -1)
   {
     frameshare_new_frame *frame = nullptr;
-    check (frameshare_exporter_acquire (get (), &frame));
+    check (frameshare_exporter_acquire (get (), timeout_ns, &frame));
     return NewFrame (frame);
   }
 
-  /// Publishes a frame, and returns its number in the stream.
-  uint64_t publish (NewFrame frame, const frameshare_publish_options &options = PublishOptions ())
+  /// Publishes a frame, and returns its number in the stream. The frame is taken unless the time is over.
+  uint64_t publish (NewFrame &&frame, const frameshare_publish_options &options = PublishOptions ())
   {
     uint64_t sequence = 0;
-    check (frameshare_exporter_publish (get (), frame.release (), &options, &sequence));
+    frameshare_status status = frameshare_exporter_publish (get (), frame.get (), &options, &sequence);
+    if (status != FRAMESHARE_TIMEOUT)
+      frame.release ();
+    check (status);
     return sequence;
   }
 
-  uint64_t publish_on (NewFrame frame, void *stream, const frameshare_publish_options &options = PublishOptions ())
+  uint64_t publish_on (NewFrame &&frame, void *stream, const frameshare_publish_options &options = PublishOptions ())
   {
     uint64_t sequence = 0;
-    check (frameshare_exporter_publish_on (get (), frame.release (), stream, &options, &sequence));
+    frameshare_status status = frameshare_exporter_publish_on (get (), frame.get (), stream, &options, &sequence);
+    if (status != FRAMESHARE_TIMEOUT)
+      frame.release ();
+    check (status);
     return sequence;
   }
 
@@ -267,7 +273,10 @@ public:
   }
 
   void end_stream () { check (frameshare_exporter_end_stream (get ())); }
-  void wait_for_reader () { check (frameshare_exporter_wait_for_reader (get ())); }
+  void wait_for_reader (int64_t timeout_ns = -1)
+  {
+    check (frameshare_exporter_wait_for_reader (get (), timeout_ns));
+  }
 
   /// Returns false after the timeout.
   bool drain (std::chrono::nanoseconds timeout)

@@ -16,18 +16,15 @@ use crate::{
     video::{CBool, Format, MEMORY_CUDA, MEMORY_HOST, NO_TIME, Plane, RawMemory},
 };
 use frameshare::{
-    Endpoint, Event, Interrupt,
+    Endpoint, Event, Wait,
     cuda::Context,
-    exporter::{self, AcquireError, Config, Draft, LosslessReaders, Purpose, SlowReaders},
-    fence::Written,
+    exporter::{self, Config, LosslessReaders, PublishError, SlowReaders, VideoExporter, VideoExporterError},
     memory::Address,
-    monotonic_ns,
-    video::VideoFormat,
 };
 use std::{
     ffi::{c_char, c_uint, c_void},
     ptr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -46,7 +43,7 @@ structs::define! {
         cuda_device: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),
         cuda_context: *mut c_void = ptr::null_mut(),
-        max_slots: u32 = 256,
+        max_slots: u32 = 512,
         max_held_limit: u32 = 16,
         lossless_readers: RawLosslessReaders = 1,
         slow_readers: RawSlowReaders = 0,
@@ -74,87 +71,28 @@ structs::define! {
 
 structs::define! {
     /// Options of a publication.
-    PublishOptions as "frameshare_publish_options" of 40 {
+    PublishOptions as "frameshare_publish_options" of 48 {
         pts_ns: u64 = NO_TIME,
         duration_ns: u64 = NO_TIME,
         metadata: *const c_void = ptr::null(),
         metadata_size: usize = 0,
+        timeout_ns: i64 = -1,
     }
 }
 
 /// An exporter of one stream.
 #[derive(Debug)]
 pub struct Exporter {
-    exporter: exporter::Exporter,
-    interrupt: Interrupt,
+    video: VideoExporter,
     gpu: Option<Arc<Context>>,
-    layout: Mutex<Arc<Layout>>,
-    /// Held during a publication: frames are published one at a time.
-    publication: Mutex<()>,
-}
-
-/// A format, and its frames' planes and size.
-#[derive(Debug)]
-struct Layout {
-    format: VideoFormat,
-    planes: Vec<frameshare::Plane>,
-    size: u64,
 }
 
 /// A frame that is written, and then published.
-#[derive(Debug)]
-pub struct NewFrame {
-    slot: Draft,
-    layout: Arc<Layout>,
-}
+pub type NewFrame = exporter::NewFrame;
 
-impl Layout {
-    fn of(format: VideoFormat) -> Result<Self, Failure> {
-        let (planes, size) = (format.default_planes()?, format.size()?);
-        Ok(Self { format, planes, size })
-    }
-
-    fn to_format(&self) -> frameshare::Format {
-        let VideoFormat { pixels, width, height, .. } = self.format;
-        let video = frameshare::Video { format: pixels.name().to_owned(), width, height };
-        frameshare::Format { caps: self.format.to_caps(), video: Some(video) }
-    }
-
-    /// Duration of a frame in ns, if the rate is fixed.
-    fn duration(&self) -> Option<u64> {
-        let rate = self.format.rate?;
-        (1_000_000_000 * u64::from(rate.denominator)).checked_div(rate.numerator.into())
-    }
-}
-
-impl Exporter {
-    fn layout(&self) -> MutexGuard<'_, Arc<Layout>> {
-        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn publish(
-        &self,
-        frame: &NewFrame,
-        written: Written<'_>,
-        options: &PublishOptions,
-        metadata: &[u8],
-    ) -> Result<u64, Failure> {
-        let _one_at_a_time = self.publication.lock().unwrap_or_else(PoisonError::into_inner);
-        if frame.slot.belongs_to(&self.exporter) && !Arc::ptr_eq(&frame.layout, &self.layout()) {
-            return Err(Failure::argument(
-                "the frame has the format before frameshare_exporter_set_format: acquire another one",
-            ));
-        }
-        let given = |time: u64| Some(time).filter(|time| *time != NO_TIME);
-        let frame = exporter::Frame {
-            pts: Some(given(options.pts_ns).unwrap_or_else(monotonic_ns)),
-            duration: given(options.duration_ns).or_else(|| frame.layout.duration()),
-            planes: &frame.layout.planes,
-            metadata,
-            ..exporter::Frame::new(frame.slot.for_publication(), frame.layout.size, written)
-        };
-        Ok(self.exporter.publish(frame, &self.interrupt)?.0)
-    }
+/// Returns the wait of a number of nanoseconds; a negative one is without limit.
+fn wait(timeout_ns: i64) -> Wait {
+    timeout(timeout_ns).map_or(Wait::Forever, Wait::For)
 }
 
 /// The configuration in the form of the engine.
@@ -213,20 +151,11 @@ pub unsafe extern "C" fn frameshare_exporter_create(
             let format = structs::read(format)?.to_video()?;
             (text(stream, "stream")?, format, structs::read_or_default(config)?)
         };
-        let layout = Arc::new(Layout::of(format)?);
         let endpoint = Endpoint::of_text(stream)?;
         // SAFETY: the header's contract.
         let config = unsafe { config_of(&config) }?;
-        let (interrupt, gpu) = (Interrupt::new()?, config.gpu.clone());
-        let bound = exporter::Exporter::bind(&endpoint, config, log::notice)?;
-        bound.set_format(layout.to_format());
-        let new = Exporter {
-            exporter: bound,
-            interrupt,
-            gpu,
-            layout: Mutex::new(layout),
-            publication: Mutex::default(),
-        };
+        let gpu = config.gpu.clone();
+        let new = Exporter { video: VideoExporter::bind(&endpoint, config, format, log::notice)?, gpu };
         // SAFETY: the header's contract.
         unsafe { store(exporter, Box::into_raw(Box::new(new)), "exporter") }?;
         Ok(Status::Ok)
@@ -249,10 +178,7 @@ pub unsafe extern "C" fn frameshare_exporter_set_format(
     guard(|| {
         // SAFETY: the header's contract.
         let (this, format) = unsafe { (object(exporter, "exporter")?, structs::read(format)?.to_video()?) };
-        let new = Arc::new(Layout::of(format)?);
-        let _no_publication = this.publication.lock().unwrap_or_else(PoisonError::into_inner);
-        this.exporter.set_format(new.to_format());
-        *this.layout() = new;
+        this.video.set_format(format)?;
         Ok(Status::Ok)
     })
 }
@@ -261,6 +187,7 @@ pub unsafe extern "C" fn frameshare_exporter_set_format(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn frameshare_exporter_acquire(
     exporter: *mut Exporter,
+    timeout_ns: i64,
     frame: *mut *mut NewFrame,
 ) -> Status {
     guard(|| {
@@ -269,15 +196,7 @@ pub unsafe extern "C" fn frameshare_exporter_acquire(
             store(frame, ptr::null_mut(), "frame")?;
             object(exporter, "exporter")?
         };
-        let layout = Arc::clone(&this.layout());
-        let slot = match this.exporter.acquire(layout.size, Purpose::Copy) {
-            Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
-                this.exporter.wait_for_slot(layout.size, why, &this.interrupt)?
-            }
-            slot => slot?,
-        };
-        let slot = Draft::new(slot, this.gpu.as_ref());
-        let new = Box::into_raw(Box::new(NewFrame { slot, layout }));
+        let new = Box::into_raw(Box::new(this.video.acquire(wait(timeout_ns))?));
         // SAFETY: the header's contract.
         unsafe { store(frame, new, "frame") }?;
         Ok(Status::Ok)
@@ -293,12 +212,12 @@ pub unsafe extern "C" fn frameshare_new_frame_get_plane(
 ) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        let NewFrame { slot, layout } = unsafe { object(frame, "frame") }?;
-        let place = layout.format.plane(index as usize, &layout.planes, layout.size)?;
-        let mut found = Plane::of(&place);
-        match slot.expose() {
+        let frame = unsafe { object(frame, "frame") }?;
+        let place = frame.plane(index as usize)?;
+        let mut found = Plane::of(place);
+        match frame.address() {
             Address::Host(start) => {
-                // SAFETY: the plane is inside the layout, whose size the slot has at least.
+                // SAFETY: the plane is inside the frame, whose size the slot has at least.
                 found.writable = unsafe { start.as_ptr().add(place.offset) };
                 found.data = found.writable;
             }
@@ -330,20 +249,31 @@ unsafe fn publish(
 ) -> Result<Status, Failure> {
     // Taken first: the frame is the library's in case of a failure too.
     // SAFETY: the header's contract.
-    let frame = unsafe { take(frame, "frame") }?;
+    let mut owned = unsafe { take(frame, "frame") }?;
     // SAFETY: the header's contract.
     let (this, options) = unsafe { (object(exporter, "exporter")?, structs::read_or_default(options)?) };
     // SAFETY: the header's contract.
     let metadata = unsafe { values(options.metadata.cast::<u8>(), options.metadata_size, "metadata") }?;
-    let gpu = this.gpu.as_ref().filter(|_| matches!(frame.slot.address(), Address::Device(_)));
-    let number = match (gpu, stream) {
-        (None, _) => this.publish(&frame, Written::Cpu, &options, metadata)?,
-        (Some(_), None) => this.publish(&frame, Written::Somewhere, &options, metadata)?,
+    let given = |time: u64| Some(time).filter(|time| *time != NO_TIME);
+    (owned.pts, owned.duration) = (given(options.pts_ns), given(options.duration_ns));
+    owned.metadata = metadata.to_vec();
+    let wait = wait(options.timeout_ns);
+    let gpu = this.gpu.as_ref().filter(|_| matches!(owned.slot().address(), Address::Device(_)));
+    let published = match (gpu, stream) {
         (Some(gpu), Some(stream)) => {
             // SAFETY: the header's contract.
             let stream = unsafe { cuda::stream(stream, gpu) }?;
-            this.publish(&frame, Written::On(&stream), &options, metadata)?
+            this.video.publish_on(&owned, &stream, wait)
         }
+        _ => this.video.publish(&owned, wait),
+    };
+    let number = match published {
+        Err(error @ VideoExporterError::Publish(PublishError::NoRoom)) => {
+            // The caller may publish it again: it is at the same address.
+            let _ = Box::into_raw(owned);
+            return Err(error.into());
+        }
+        published => published?.0,
     };
     if !sequence.is_null() {
         // SAFETY: the header's contract.
@@ -395,7 +325,11 @@ pub unsafe extern "C" fn frameshare_exporter_send_event(
             let text = "use FRAMESHARE_EVENT_APPLICATION or above, lower ones are framesharesink's";
             return Err(Failure::argument(format!("kind is {kind}: {text}")));
         }
-        this.exporter.send_event(Event { kind, sticky: is_sticky != 0, payload: payload.to_vec() })?;
+        this.video.exporter().send_event(Event {
+            kind,
+            sticky: is_sticky != 0,
+            payload: payload.to_vec(),
+        })?;
         Ok(Status::Ok)
     })
 }
@@ -405,19 +339,24 @@ pub unsafe extern "C" fn frameshare_exporter_send_event(
 pub unsafe extern "C" fn frameshare_exporter_end_stream(exporter: *mut Exporter) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        unsafe { object(exporter, "exporter") }?.exporter.end_of_stream();
+        unsafe { object(exporter, "exporter") }?.video.exporter().end_of_stream();
         Ok(Status::Ok)
     })
 }
 
 /// See frameshare.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn frameshare_exporter_wait_for_reader(exporter: *mut Exporter) -> Status {
+pub unsafe extern "C" fn frameshare_exporter_wait_for_reader(
+    exporter: *mut Exporter,
+    timeout_ns: i64,
+) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
         let this = unsafe { object(exporter, "exporter") }?;
-        this.exporter.wait_for_reader(&this.interrupt)?;
-        Ok(Status::Ok)
+        Ok(match this.video.exporter().wait_for_reader(wait(timeout_ns))? {
+            true => Status::Ok,
+            false => Status::Timeout,
+        })
     })
 }
 
@@ -427,9 +366,7 @@ pub unsafe extern "C" fn frameshare_exporter_drain(exporter: *mut Exporter, time
     guard(|| {
         // SAFETY: the header's contract.
         let this = unsafe { object(exporter, "exporter") }?;
-        // A time that overflows is without limit.
-        let patience = timeout(timeout_ns).unwrap_or(Duration::MAX);
-        Ok(match this.exporter.drain(patience, &this.interrupt)? {
+        Ok(match this.video.exporter().drain(wait(timeout_ns))? {
             true => Status::Ok,
             false => Status::Timeout,
         })
@@ -442,10 +379,11 @@ pub unsafe extern "C" fn frameshare_exporter_interrupt(exporter: *mut Exporter, 
     guard(|| {
         // SAFETY: the header's contract.
         let this = unsafe { object(exporter, "exporter") }?;
+        let interrupt = this.video.exporter().interrupt();
         if on == 0 {
-            this.interrupt.clear()
+            interrupt.clear()
         } else {
-            this.interrupt.set()
+            interrupt.set()
         }
         Ok(Status::Ok)
     })
@@ -459,7 +397,7 @@ pub unsafe extern "C" fn frameshare_exporter_get_stats(
 ) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        let found = unsafe { object(exporter, "exporter") }?.exporter.stats();
+        let found = unsafe { object(exporter, "exporter") }?.video.exporter().stats();
         let found = ExporterStats {
             published: found.published,
             readers_total: found.readers_total,

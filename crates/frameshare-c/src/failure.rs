@@ -9,7 +9,7 @@
 
 use frameshare::{
     EndpointError, Reason, cuda,
-    exporter::{AcquireError, BindError, EventTooLong, Interrupted, PublishError},
+    exporter::{AcquireError, BindError, EventTooLong, Interrupted, PublishError, VideoExporterError},
     fence::FenceError,
     memory::MemoryError,
     observer::ObserveError,
@@ -259,6 +259,7 @@ impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
         let status = match &error {
             PublishError::Interrupted => Status::Interrupted,
+            PublishError::NoRoom => Status::Timeout,
             PublishError::Closed => Status::ExporterStopped,
             PublishError::Gpu(_) => Status::Cuda,
             PublishError::NotForAll(_) | PublishError::WouldWait => Status::Unsupported,
@@ -266,6 +267,22 @@ impl From<PublishError> for Failure {
             _ => Status::System,
         };
         Self::new(status, error)
+    }
+}
+
+impl From<VideoExporterError> for Failure {
+    fn from(error: VideoExporterError) -> Self {
+        match error {
+            VideoExporterError::Endpoint(error) => error.into(),
+            VideoExporterError::Format(error) => error.into(),
+            VideoExporterError::Bind(error) => error.into(),
+            VideoExporterError::Acquire(error) => error.into(),
+            VideoExporterError::Publish(error) => error.into(),
+            VideoExporterError::FormerFormat => Self::argument(
+                "the frame has the format before frameshare_exporter_set_format: acquire another one",
+            ),
+            error => Self::new(Status::System, error),
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use crate::{
     cli::PlayOptions,
     error::Error,
     output::{Page, print_json},
-    publisher::{Publisher, named},
+    publisher::{Publisher, named, until_signal},
     recording::{Damage, Entry, RecordedFrame, Recording},
 };
 use frameshare::{
-    Format, Plane,
+    Format, Plane, Wait,
     exporter::{Frame, Unit},
     fence::Written,
     monotonic_ns,
@@ -173,7 +173,9 @@ fn publish(
 ) -> Result<ControlFlow<()>, Error> {
     let size = frame.bytes.len() as u64;
     let fill = |bytes: &mut [u8]| bytes.copy_from_slice(&frame.bytes);
-    let Some(slot) = publisher.slot(size, fill)? else { return Ok(ControlFlow::Break(())) };
+    let Some(slot) = until_signal(publisher.exporter.filled(size, Wait::Forever, fill))? else {
+        return Ok(ControlFlow::Break(()));
+    };
     let planes: &[Plane] = &frame.planes;
     let described = Frame {
         pts: frame.pts.map(|time| progress.shift(time)),
@@ -187,7 +189,7 @@ fn publish(
         unit,
         ..Frame::new(&slot, size, Written::Cpu)
     };
-    if publisher.publish(described)?.is_break() {
+    if until_signal(publisher.exporter.publish(described, Wait::Forever))?.is_none() {
         return Ok(ControlFlow::Break(()));
     }
     progress.frames += 1;

@@ -7,13 +7,12 @@ use crate::{
     error::Error,
     output::{Page, print_json},
     pixels::{can_store, store},
-    publisher::{Publisher, named},
+    publisher::{Publisher, config, named, until_signal},
     signals,
 };
 use frameshare::{
-    Format, Video,
-    exporter::Frame,
-    fence::Written,
+    Wait,
+    exporter::VideoExporter,
     monotonic_ns,
     video::{PixelFormat, PlaneLayout, VideoFormat},
 };
@@ -101,18 +100,15 @@ impl Pattern {
 
 fn pattern(options: &PublishOptions, json: bool) -> Result<(), Error> {
     let pattern = Pattern::new(options)?;
-    let publisher = Publisher::open(&options.stream)?;
-    let VideoFormat { pixels, width, height, .. } = pattern.format;
-    let video = Video { format: pixels.name().to_owned(), width, height };
-    publisher.exporter.set_format(Format { caps: pattern.format.to_caps(), video: Some(video) });
+    let (endpoint, interrupt) = (named(&options.stream)?, signals::interrupt()?);
+    let video = VideoExporter::bind(&endpoint, config(&interrupt), pattern.format.clone(), |_| ())?;
+    let publisher = Publisher { exporter: video.exporter().clone(), interrupt };
     publisher.wait_for_readers(options.readers)?;
     let (numerator, denominator) = options.rate;
     let time = |frames: u64| {
         let ns = u128::from(frames) * 1_000_000_000 * u128::from(denominator) / u128::from(numerator);
         u64::try_from(ns).unwrap_or(u64::MAX)
     };
-    let planes = pattern.format.default_planes()?;
-    let size = pattern.background.len() as u64;
     let begin = monotonic_ns();
     let mut frames = 0;
     while frames < options.count.unwrap_or(u64::MAX) {
@@ -120,14 +116,10 @@ fn pattern(options: &PublishOptions, json: bool) -> Result<(), Error> {
         if publisher.sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns()))) {
             break;
         }
-        let Some(slot) = publisher.slot(size, |bytes| pattern.write(frames, bytes))? else { break };
-        let described = Frame {
-            pts: Some(due),
-            duration: Some(time(frames + 1) - time(frames)),
-            planes: &planes,
-            ..Frame::new(&slot, size, Written::Cpu)
-        };
-        if publisher.publish(described)?.is_break() {
+        let Some(mut frame) = until_signal(video.acquire(Wait::Forever))? else { break };
+        pattern.write(frames, frame.bytes_mut());
+        (frame.pts, frame.duration) = (Some(due), Some(time(frames + 1) - time(frames)));
+        if until_signal(video.publish(&frame, Wait::Forever))?.is_none() {
             break;
         }
         frames += 1;
@@ -136,6 +128,7 @@ fn pattern(options: &PublishOptions, json: bool) -> Result<(), Error> {
     if json {
         return print_json(&json!({ "stream": options.stream, "frames": frames }));
     }
+    let VideoFormat { pixels, width, height, .. } = pattern.format;
     let mut page = Page::new();
     page.line(&format!("{}: {frames} frames of {pixels} {width}x{height}", options.stream));
     page.print()

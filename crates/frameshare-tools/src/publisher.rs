@@ -4,12 +4,10 @@
 
 use crate::{error::Error, signals, stream::invalid};
 use frameshare::{
-    Endpoint, Interrupt,
-    exporter::{
-        AcquireError, Config, Exporter, Frame, History, PublishError, Slot, SlowReaders, VideoExporterError,
-    },
+    Endpoint, Interrupt, Wait,
+    exporter::{AcquireError, Config, Exporter, History, PublishError, SlowReaders, VideoExporterError},
 };
-use std::{ops::ControlFlow, time::Duration};
+use std::time::Duration;
 
 /// Maximum time that the end of the stream waits for lossless readers.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -30,14 +28,19 @@ pub struct Publisher {
     pub interrupt: Interrupt,
 }
 
+/// Returns the configuration of a stream that waits for its lossless readers, until a signal.
+pub fn config(interrupt: &Interrupt) -> Config {
+    Config::default()
+        .slow_readers(SlowReaders::Wait)
+        .history(History::Last(HISTORY))
+        .interrupt(Some(interrupt.clone()))
+}
+
 impl Publisher {
-    /// Opens a stream that waits for its lossless readers.
+    /// Opens a stream of frames of any media.
     pub fn open(stream: &str) -> Result<Self, Error> {
-        let endpoint = named(stream)?;
-        let interrupt = signals::interrupt()?;
-        let config = Config::default().slow_readers(SlowReaders::Wait).history(History::Last(HISTORY));
-        let exporter = Exporter::bind(&endpoint, config, |_| ())?;
-        exporter.use_host_memory(true);
+        let (endpoint, interrupt) = (named(stream)?, signals::interrupt()?);
+        let exporter = Exporter::bind(&endpoint, config(&interrupt), |_| ())?;
         Ok(Self { exporter, interrupt })
     }
 
@@ -52,29 +55,23 @@ impl Publisher {
         signals::wait(&self.interrupt, time)
     }
 
-    /// Returns a slot whose bytes are filled; `None` after a signal.
-    pub fn slot(&self, size: u64, fill: impl FnOnce(&mut [u8])) -> Result<Option<Slot>, Error> {
-        match self.exporter.filled(size, &self.interrupt, fill) {
-            Ok(slot) => Ok(Some(slot)),
-            Err(VideoExporterError::Acquire(AcquireError::Interrupted)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Publishes a frame. Breaks at a signal.
-    pub fn publish(&self, frame: Frame<'_>) -> Result<ControlFlow<()>, Error> {
-        match self.exporter.publish(frame, &self.interrupt) {
-            Ok(_) => Ok(ControlFlow::Continue(())),
-            Err(PublishError::Interrupted) => Ok(ControlFlow::Break(())),
-            Err(error) => Err(VideoExporterError::from(error).into()),
-        }
-    }
-
     /// Ends the stream once lossless readers have its frames.
     pub fn end(&self) -> Result<(), Error> {
         self.exporter.end_of_stream();
         // A signal ends the wait.
-        let _ = self.exporter.drain(DRAIN, &self.interrupt);
+        let _ = self.exporter.drain(Wait::For(DRAIN));
         Ok(())
+    }
+}
+
+/// Returns the result of a wait; `None` after a signal.
+pub fn until_signal<T>(result: Result<T, impl Into<VideoExporterError>>) -> Result<Option<T>, Error> {
+    match result.map_err(Into::into) {
+        Ok(found) => Ok(Some(found)),
+        Err(
+            VideoExporterError::Acquire(AcquireError::Interrupted)
+            | VideoExporterError::Publish(PublishError::Interrupted),
+        ) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -5,7 +5,7 @@
 //! The bytes 0 to 11 are the rows, the last one first.
 
 use frameshare::{
-    Endpoint, Format, Interrupt, Plane,
+    Endpoint, Format, Plane, Wait,
     exporter::{Config, Exporter, Frame},
     fence::Written,
     video::VideoFormat,
@@ -15,15 +15,14 @@ use std::{error::Error, thread, time::Duration};
 fn main() -> Result<(), Box<dyn Error>> {
     let stream = std::env::args().nth(1).ok_or("usage: bottom-up-export STREAM")?;
     let exporter = Exporter::bind(&Endpoint::of_text(&stream)?, Config::default(), |_| {})?;
-    let interrupt = Interrupt::new()?;
     let video = VideoFormat::new("GRAY8".parse()?, 4, 3);
     exporter.set_format(Format { caps: video.to_caps(), video: None });
     loop {
-        let slot = exporter.filled(12, &interrupt, |bytes| {
+        let slot = exporter.filled(12, Wait::Forever, |bytes| {
             bytes.iter_mut().zip(0..).for_each(|(byte, number)| *byte = number);
         })?;
         let planes = [Plane { offset: 8, stride: -4 }];
-        exporter.publish(Frame { planes: &planes, ..Frame::new(&slot, 12, Written::Cpu) }, &interrupt)?;
+        exporter.publish(Frame { planes: &planes, ..Frame::new(&slot, 12, Written::Cpu) }, Wait::Forever)?;
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! It waits for the first reader. Run `engine-read STREAM` in one or more other terminals.
 
-use frameshare::{exporter::VideoExporter, video::VideoFormat};
+use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
 use std::{error::Error, thread, time::Duration};
 
 const WIDTH: u32 = 640;
@@ -14,20 +14,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = std::env::args().nth(1).ok_or("usage: engine-export STREAM")?;
     let format = VideoFormat::new("GRAY8".parse()?, WIDTH, HEIGHT).rate(30, 1);
     let video = VideoExporter::new(&stream, format)?;
-    let interrupt = video.interrupt();
 
-    video.exporter().wait_for_reader(&interrupt)?;
+    video.exporter().wait_for_reader(Wait::Forever)?;
     for number in 0..90 {
-        let mut frame = video.frame()?;
+        let mut frame = video.acquire(Wait::Forever)?;
         for row in 0..HEIGHT as usize {
             for (column, pixel) in frame.row_mut(0, row).iter_mut().enumerate() {
                 *pixel = (column + number) as u8;
             }
         }
-        video.publish(frame)?;
+        video.publish(&frame, Wait::Forever)?;
         thread::sleep(Duration::from_millis(33));
     }
     video.exporter().end_of_stream();
-    video.exporter().drain(Duration::from_secs(5), &interrupt)?;
+    video.exporter().drain(Wait::For(Duration::from_secs(5)))?;
     Ok(())
 }

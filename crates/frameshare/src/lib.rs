@@ -8,13 +8,13 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use frameshare::{exporter::VideoExporter, video::VideoFormat};
+//! use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
 //!
 //! // In one process:
 //! let video = VideoExporter::new("cam0", VideoFormat::new("NV12".parse()?, 1920, 1080).rate(30, 1))?;
-//! let mut frame = video.frame()?;
+//! let mut frame = video.acquire(Wait::Forever)?;
 //! frame.plane_mut(0).fill(16); // a slot of the stream, written in place
-//! video.publish(frame)?;
+//! video.publish(&frame, Wait::Forever)?; // waits for lossless readers only
 //!
 //! // In others:
 //! for frame in frameshare::open("cam0")? {
@@ -36,7 +36,7 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use std::sync::Arc;
-//! use frameshare::{cuda::{Device, Stream}, exporter, memory::Address, reader};
+//! use frameshare::{Wait, cuda::{Device, Stream}, exporter, memory::Address, reader};
 //!
 //! let device = Device::find("0")?; // a number, or a UUID
 //!
@@ -45,12 +45,12 @@
 //! let stream = Stream::new(config.gpu.as_ref().ok_or("no GPU")?)?;
 //! let endpoint = frameshare::Endpoint::of_text("cam0")?;
 //! let exporter = exporter::Exporter::bind(&endpoint, config, |notice| println!("{notice:?}"))?;
-//! let slot = exporter.acquire(1920 * 1080, exporter::Purpose::Copy)?;
+//! let slot = exporter.acquire(1920 * 1080, exporter::Purpose::Copy, Wait::Forever)?;
 //! let Address::Device(pointer) = slot.address() else { return Err("host memory".into()) };
 //! // ... queue work on `stream` that writes to `pointer` ...
 //! let written = frameshare::fence::Written::On(&stream);
 //! let frame = exporter::Frame::new(&slot, 1920 * 1080, written);
-//! exporter.publish(frame, &frameshare::Interrupt::new()?)?;
+//! exporter.publish(frame, Wait::Forever)?;
 //!
 //! // In others:
 //! let config = reader::Config::default().on_gpu(&device)?;
@@ -84,7 +84,7 @@
 //! - All objects may go to any thread. A [`reader::Reader`] and a [`reader::Frames`] are used from
 //!   one thread at a time, their frames from any. An [`exporter::Exporter`] is used from any
 //!   thread, and frames are published from one at a time.
-//! - Only calls that say so wait; an [`Interrupt`] ends each wait. Dropping frames, readers and
+//! - Only calls that say so wait, an exporter's as long as a [`Wait`] allows; an [`Interrupt`] ends each wait. Dropping frames, readers and
 //!   exporters waits for no other process and no GPU; [`wait_for_deferred_drops`] waits for what is
 //!   freed later.
 //! - Errors are enums; their texts say what failed and what to do. Nothing panics on what other
@@ -144,6 +144,8 @@ mod sys;
 pub mod upstream;
 #[cfg(not(loom))]
 pub mod video;
+#[cfg(not(loom))]
+mod wait;
 
 #[cfg(not(loom))]
 pub use {
@@ -153,6 +155,7 @@ pub use {
     reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
     sys::{Interrupt, Label, monotonic_ns, process_id},
+    wait::Wait,
 };
 
 /// Types of CUDA in the signatures of this crate. Copies, events, memory and all else are in the

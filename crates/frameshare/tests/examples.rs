@@ -63,7 +63,12 @@ const ON_SIMULATED_DRIVER: &str = "FRAMESHARE_SIMULATED";
 #[test]
 #[expect(unsafe_code, reason = "the GPU writes a frame that is held, and a buffer that is waited for")]
 fn gpu_frames_are_published_behind_any_stream() {
-    use frameshare::{cuda, exporter::VideoExporter, reader, video::VideoFormat};
+    use frameshare::{
+        Wait, cuda,
+        exporter::{Config, VideoExporter},
+        reader,
+        video::VideoFormat,
+    };
     if env::var_os(ON_SIMULATED_DRIVER).is_none() {
         let driver = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/simcuda/install.sh");
@@ -79,21 +84,22 @@ fn gpu_frames_are_published_behind_any_stream() {
     let path = path.to_str().unwrap();
     let context = cuda::Context::primary(&cuda::Device::find("0").unwrap()).unwrap();
     let format = VideoFormat::new("NV12".parse().unwrap(), 320, 240);
-    let video = VideoExporter::on_gpu(path, format.clone(), &context).unwrap();
+    let config = Config::default().gpu(Some(context.clone()));
+    let video = VideoExporter::open(path, config, format.clone()).unwrap();
     let writes = cuda::Stream::new(&context).unwrap();
     let reads = std::sync::Arc::new(cuda::Stream::new(&context).unwrap());
     let config = reader::Config::default().gpu(Some(context.clone())).policy(frameshare::Policy::Lossless);
     let mut frames = reader::Frames::open(path, config).unwrap();
     for number in 1..=20 {
-        let mut frame = video.frame().unwrap();
+        let mut frame = video.acquire(Wait::Forever).unwrap();
         assert!(frame.bytes_mut().is_empty() && frame.device_pointer(2).is_none());
         let (start, size) = (frame.device_pointer(0).unwrap(), frame.size());
         assert_eq!(frame.device_pointer(1), Some(start + 320 * 240));
         // SAFETY: the frame has this size, and is held until it is published.
         unsafe { writes.fill(start, number, size as usize) }.unwrap();
         match number % 2 {
-            0 => video.publish(frame).unwrap(),
-            _ => video.publish_on(frame, &writes).unwrap(),
+            0 => video.publish(&frame, Wait::Forever).unwrap(),
+            _ => video.publish_on(&frame, &writes, Wait::Forever).unwrap(),
         };
         let frame = frames.next().unwrap().unwrap();
         let start = frame.plane(0).unwrap().device_pointer_on(&reads).unwrap().unwrap();
@@ -104,7 +110,7 @@ fn gpu_frames_are_published_behind_any_stream() {
         assert!(bytes.iter().all(|byte| *byte == number), "frame {number}");
     }
     let host = VideoExporter::new(folder.path().join("host.sock").to_str().unwrap(), format).unwrap();
-    assert_eq!(host.frame().unwrap().device_pointer(0), None);
+    assert_eq!(host.acquire(Wait::Forever).unwrap().device_pointer(0), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Notice handlers that block, end the exporter, or panic: nothing waits for them.
 
 use frameshare::{
-    Endpoint, Interrupt,
+    Endpoint, Interrupt, Wait,
     exporter::{Config, Exporter, Frame, Notice, Purpose},
     fence::Written,
     reader::{self, Reader},
@@ -38,8 +38,8 @@ fn blocked_handler_delays_neither_frames_nor_end() {
     let mut first = connect();
     is_entered.recv_timeout(PATIENCE).unwrap();
     let _second = connect();
-    let slot = exporter.acquire(100, Purpose::Copy).unwrap();
-    exporter.publish(Frame::new(&slot, 100, Written::Cpu), &interrupt).unwrap();
+    let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
+    exporter.publish(Frame::new(&slot, 100, Written::Cpu), Wait::Forever).unwrap();
     assert!(matches!(first.next(Some(PATIENCE), &interrupt), Ok(Some(reader::Item::Frame(_)))));
     drop(slot);
     let (ended, is_ended) = mpsc::channel();

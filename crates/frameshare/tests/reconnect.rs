@@ -3,7 +3,7 @@
 //! A reader's timeouts and its search for an exporter, as an application sees them.
 
 use frameshare::{
-    Endpoint, Event, Format, Interrupt, Policy, Reason, Sequence,
+    Endpoint, Event, Format, Interrupt, Policy, Reason, Sequence, Wait,
     exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
     reader::{Config, ConnectError, Item, ReadError, Reader},
@@ -66,10 +66,10 @@ impl Stream {
     }
 }
 
-fn publish(exporter: &Exporter, interrupt: &Interrupt, size: u64, value: u8) -> Sequence {
-    let slot = exporter.acquire(size, Purpose::Copy).unwrap();
+fn publish(exporter: &Exporter, size: u64, value: u8) -> Sequence {
+    let slot = exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
     fill(slot.as_ptr().unwrap().as_ptr(), size, value);
-    exporter.publish(Frame { size, ..Frame::new(&slot, size, Written::Cpu) }, interrupt).unwrap()
+    exporter.publish(Frame { size, ..Frame::new(&slot, size, Written::Cpu) }, Wait::Forever).unwrap()
 }
 
 #[expect(unsafe_code, reason = "writing a slot that was just acquired")]
@@ -137,7 +137,7 @@ fn short_timeouts_deliver_events_end_and_close() {
             assert!(matches!(next(), Ok(Item::Format(_))));
             exporter.send_event(Event { kind: 7, sticky: false, payload: vec![1] }).unwrap();
             assert!(matches!(next(), Ok(Item::Event(event)) if event.kind == 7));
-            publish(&exporter, &stream.interrupt, 100, 1);
+            publish(&exporter, 100, 1);
             assert!(matches!(next(), Ok(Item::Frame(_))));
             exporter.end_of_stream();
             assert!(matches!(next(), Ok(Item::EndOfStream)));
@@ -163,7 +163,7 @@ fn timeout_holds_while_reconnecting() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.connect(reconnecting()).unwrap();
-    publish(&exporter, &stream.interrupt, 100, 1);
+    publish(&exporter, 100, 1);
     assert!(matches!(reader.next(Some(SOON), &stream.interrupt), Ok(Some(Item::Frame(_)))));
     let before = reader.stats();
     drop(exporter);
@@ -178,7 +178,7 @@ fn timeout_holds_while_reconnecting() {
     let exporter = stream.exporter();
     let item = poll_until_some(|| reader.next(Some(Duration::ZERO), &stream.interrupt));
     assert!(matches!(item, Ok(Item::Reconnected)), "{item:?}");
-    publish(&exporter, &stream.interrupt, 100, 2);
+    publish(&exporter, 100, 2);
     assert!(matches!(reader.next(Some(SOON), &stream.interrupt), Ok(Some(Item::Frame(_)))));
     let after = reader.stats();
     assert_eq!((after.received, after.reconnects), (2, 1));
@@ -231,7 +231,7 @@ fn event_loop_reconnects_without_blocking() {
             next.join().unwrap()
         });
         assert_eq!(reader.stats().reconnects, round + 1);
-        publish(&exporter, &stream.interrupt, 100, 1);
+        publish(&exporter, 100, 1);
         let item = events.next(&mut reader, &mut 0);
         assert!(matches!(item, Ok(Item::Frame(_))), "{item:?}");
     }
@@ -427,7 +427,7 @@ fn evicted_reader_does_not_come_back() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.connect(reconnecting()).unwrap();
-    publish(&exporter, &stream.interrupt, 100, 1);
+    publish(&exporter, 100, 1);
     let held = reader.next(Some(SOON), &stream.interrupt).unwrap();
     assert!(matches!(held, Some(Item::Frame(_))));
     let deadline = Instant::now() + PATIENCE;
@@ -459,7 +459,7 @@ fn paused_latest_reader_survives_200_format_changes() {
         let change = |number: u64| {
             let caps = format!("video/x-raw, format=NV12, width={number}, height=1080, framerate=30/1");
             exporter.set_format(Format { caps, video: None });
-            publish(&exporter, &stream.interrupt, 4096 * (1 + number % 3), number as u8)
+            publish(&exporter, 4096 * (1 + number % 3), number as u8)
         };
         for number in 0..changes {
             change(number);

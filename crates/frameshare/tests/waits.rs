@@ -3,7 +3,7 @@
 //! Threads of an exporter that wait for readers at the same time.
 
 use frameshare::{
-    Endpoint, Interrupt, Policy, Reason,
+    Endpoint, Interrupt, Policy, Reason, Wait,
     exporter::{Config, Exporter, Frame, Notice, Purpose},
     fence::Written,
     reader::{self, Item, Reader},
@@ -36,9 +36,9 @@ fn stream(credit: u32) -> (tempfile::TempDir, Exporter, mpsc::Receiver<Reason>, 
     (folder, exporter, removed, reader)
 }
 
-fn publish(exporter: &Exporter, interrupt: &Interrupt) {
-    let slot = exporter.acquire(1000, Purpose::Copy).unwrap();
-    exporter.publish(Frame::new(&slot, 1000, Written::Cpu), interrupt).unwrap();
+fn publish(exporter: &Exporter) {
+    let slot = exporter.acquire(1000, Purpose::Copy, Wait::No).unwrap();
+    exporter.publish(Frame::new(&slot, 1000, Written::Cpu), Wait::Forever).unwrap();
 }
 
 fn next_frame(reader: &mut Reader, interrupt: &Interrupt) -> reader::Frame {
@@ -53,17 +53,17 @@ fn next_frame(reader: &mut Reader, interrupt: &Interrupt) -> reader::Frame {
 fn stuck_reader_is_evicted_while_other_threads_wait() {
     let (_folder, exporter, removed, mut reader) = stream(1);
     let interrupt = Interrupt::new().unwrap();
-    publish(&exporter, &interrupt);
+    publish(&exporter);
     let _held = next_frame(&mut reader, &interrupt);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let _ = exporter.wait_for_reader(&interrupt);
+                let _ = exporter.wait_for_reader(Wait::Forever);
                 thread::sleep(TIMEOUT / 6);
             }
         });
-        scope.spawn(|| publish(&exporter, &interrupt));
+        scope.spawn(|| publish(&exporter));
         let reason = removed.recv_timeout(Duration::from_secs(20));
         is_over.store(true, Ordering::Relaxed);
         interrupt.set();
@@ -78,12 +78,12 @@ fn slow_reader_stays_while_another_thread_waits() {
     let interrupt = Interrupt::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            (0..12).for_each(|_| publish(&exporter, &interrupt));
+            (0..12).for_each(|_| publish(&exporter));
             interrupt.set();
         });
         let reading = Interrupt::new().unwrap();
         let first = next_frame(&mut reader, &reading);
-        scope.spawn(|| exporter.drain(Duration::from_secs(600), &interrupt));
+        scope.spawn(|| exporter.drain(Wait::For(Duration::from_secs(600))));
         thread::sleep(TIMEOUT / 4);
         drop(first);
         for _ in 1..12 {

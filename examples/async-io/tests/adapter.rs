@@ -3,7 +3,7 @@
 //! The adapter in one thread: a call that blocks would stop the exporter, too.
 
 use async_io::Timer;
-use frameshare::{exporter::VideoExporter, video::VideoFormat};
+use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
 use frameshare_async_io::AsyncFrames;
 use futures_lite::future::{or, zip};
 use std::time::Duration;
@@ -19,9 +19,9 @@ async fn publish(video: &VideoExporter, value: u8) {
     while video.exporter().reader_count() < 1 {
         Timer::after(Duration::from_millis(1)).await;
     }
-    let mut frame = video.frame().unwrap();
+    let mut frame = video.acquire(Wait::Forever).unwrap();
     frame.bytes_mut().fill(value);
-    video.publish(frame).unwrap();
+    video.publish(&frame, Wait::Forever).unwrap();
 }
 
 #[test]

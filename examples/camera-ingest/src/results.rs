@@ -9,7 +9,7 @@
 use crate::clock::CLOCK;
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Format, Interrupt,
+    Endpoint, Format, Interrupt, Wait,
     event::{Caps, Meta},
     exporter::{self, Exporter, SlowReaders},
     fence::Written,
@@ -72,24 +72,25 @@ impl Keyed {
 /// Publishes results. No reader holds it back: those that fall behind are disconnected.
 pub struct Publisher {
     exporter: Exporter,
-    stop: Interrupt,
 }
 
 impl Publisher {
     /// Opens a stream of results. `stop` ends waits for its memory.
     pub fn open(stream: &str, stop: &Interrupt) -> Result<Self> {
-        let config = exporter::Config::default().slow_readers(SlowReaders::QueueThenDisconnect);
+        let config = exporter::Config::default()
+            .slow_readers(SlowReaders::QueueThenDisconnect)
+            .interrupt(Some(stop.clone()));
         let on_notice = |notice| log::info!("{notice:?}");
         let exporter = Exporter::bind(&Endpoint::of_text(stream)?, config, on_notice)?;
         exporter.set_format(Format { caps: CAPS.to_owned(), video: None });
-        Ok(Self { exporter, stop: stop.clone() })
+        Ok(Self { exporter })
     }
 
     pub fn publish(&self, result: &Keyed) -> Result<()> {
         let text = serde_json::to_vec(result)?;
         let size = text.len() as u64;
-        let slot = self.exporter.filled(size, &self.stop, |bytes| bytes.copy_from_slice(&text))?;
-        self.exporter.publish(exporter::Frame::new(&slot, size, Written::Cpu), &self.stop)?;
+        let slot = self.exporter.filled(size, Wait::Forever, |bytes| bytes.copy_from_slice(&text))?;
+        self.exporter.publish(exporter::Frame::new(&slot, size, Written::Cpu), Wait::Forever)?;
         Ok(())
     }
 }

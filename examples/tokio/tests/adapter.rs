@@ -2,7 +2,7 @@
 
 //! The adapter in a runtime of one thread: a call that blocks would stop the exporter, too.
 
-use frameshare::{exporter::VideoExporter, video::VideoFormat};
+use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
 use frameshare_tokio::AsyncFrames;
 use futures_lite::future::zip;
 use std::{future::Future, time::Duration};
@@ -27,9 +27,9 @@ async fn publish(video: &VideoExporter, readers: usize, value: u8) {
     while video.exporter().reader_count() < readers {
         sleep(Duration::from_millis(1)).await;
     }
-    let mut frame = video.frame().unwrap();
+    let mut frame = video.acquire(Wait::Forever).unwrap();
     frame.bytes_mut().fill(value);
-    video.publish(frame).unwrap();
+    video.publish(&frame, Wait::Forever).unwrap();
 }
 
 #[test]

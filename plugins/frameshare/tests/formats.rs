@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use frameshare::{
-    Endpoint, Format, Interrupt, Plane,
+    Endpoint, Format, Plane, Wait,
     exporter::{Config, Exporter, Frame, Purpose},
 };
 use frameshare_tests::content;
@@ -175,10 +175,9 @@ fn padded(info: &VideoInfo) -> (Vec<Plane>, usize) {
 fn send_padded(knows_video_meta: bool) -> (usize, u64) {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::at(folder.path().join("s.sock")).unwrap();
-    let interrupt = Interrupt::new().unwrap();
     let exporter = Exporter::bind(&endpoint, Config::default(), |_| {}).unwrap();
     let downstream = Downstream::new(endpoint.path(), knows_video_meta);
-    exporter.wait_for_reader(&interrupt).unwrap();
+    exporter.wait_for_reader(Wait::Forever).unwrap();
     let mut sent = 0;
     // Tiled formats have no rows, and a palette has only one.
     let plain = |info: &VideoInfo| !info.format_info().is_tiled() && !info.format_info().has_palette();
@@ -187,13 +186,13 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
         exporter.set_format(Format { caps: info.to_caps().unwrap().to_string(), video: None });
         let mut bytes = vec![0; size];
         content::fill(&mut bytes, sent as u64 + 1);
-        let slot = exporter.acquire(size as u64, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(size as u64, Purpose::Copy, Wait::No).unwrap();
         // SAFETY: the slot has at least the requested size, and no reader has it before it is
         // published.
         unsafe { slot.as_ptr().unwrap().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), size) };
         let frame =
             Frame { planes: &planes, ..Frame::new(&slot, size as u64, frameshare::fence::Written::Cpu) };
-        exporter.publish(frame, &interrupt).unwrap();
+        exporter.publish(frame, Wait::Forever).unwrap();
 
         let mut expected = gst::Buffer::from_mut_slice(bytes);
         let offsets = planes.iter().map(|plane| plane.offset as usize).collect::<Vec<_>>();

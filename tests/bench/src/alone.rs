@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Interrupt,
+    Endpoint, Interrupt, Wait,
     exporter::{Config, Exporter, Frame, Purpose},
     fence::Written,
     reader::{self, Item, Reader},
@@ -22,7 +22,6 @@ pub const WARM_UP: usize = 50;
 pub struct Alone {
     pub exporter: Exporter,
     pub readers: Vec<Reader>,
-    pub interrupt: Interrupt,
 }
 
 impl Alone {
@@ -36,7 +35,7 @@ impl Alone {
         while exporter.reader_count() < readers.len() {
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { exporter, readers, interrupt })
+        Ok(Self { exporter, readers })
     }
 
     /// Takes and releases the frame that was just published, with all readers.
@@ -49,9 +48,9 @@ impl Alone {
 }
 
 /// Publishes a frame.
-pub fn publish(exporter: &Exporter, interrupt: &Interrupt) -> Result<()> {
-    let slot = exporter.acquire(SIZE, Purpose::Copy)?;
-    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), interrupt)?;
+pub fn publish(exporter: &Exporter) -> Result<()> {
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
+    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), Wait::Forever)?;
     Ok(())
 }
 

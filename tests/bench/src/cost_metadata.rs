@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use frameshare::{
+    Wait,
     exporter::{Frame, Purpose},
     fence::Written,
     reader::{Item, Reader},
@@ -53,14 +54,14 @@ fn table(folder: &Path, rounds: usize) -> Result<()> {
 
 /// Publishes and reads the frames of one round.
 fn round(folder: &Path, readers: usize, metadata: usize) -> Result<Cost> {
-    let Alone { exporter, mut readers, interrupt } = Alone::new(folder, readers)?;
+    let Alone { exporter, mut readers, .. } = Alone::new(folder, readers)?;
     let metadata: Vec<u8> = (0..metadata).map(|at| at as u8).collect();
     let (mut published, mut read) = (Vec::new(), Vec::new());
     for frame in 0..WARM_UP + FRAMES {
-        let slot = exporter.acquire(SIZE, Purpose::Copy)?;
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
         let mut new = Frame::new(&slot, SIZE, Written::Cpu);
         new.metadata = &metadata;
-        let times = (Instant::now(), exporter.publish(new, &interrupt)?, Instant::now());
+        let times = (Instant::now(), exporter.publish(new, Wait::Forever)?, Instant::now());
         for reader in &mut readers {
             take(reader, &metadata)?;
         }

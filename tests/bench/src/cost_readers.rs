@@ -12,6 +12,7 @@ use crate::{
 };
 use anyhow::Result;
 use frameshare::{
+    Wait,
     exporter::{Frame, Purpose},
     fence::Written,
 };
@@ -54,9 +55,9 @@ fn round(folder: &Path, readers: usize) -> Result<Cost> {
     let (mut acquired, mut published) = (Vec::new(), Vec::new());
     for frame in 0..WARM_UP + FRAMES {
         let begin = Instant::now();
-        let slot = alone.exporter.acquire(SIZE, Purpose::Copy)?;
+        let slot = alone.exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
         let between = Instant::now();
-        alone.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &alone.interrupt)?;
+        alone.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), Wait::Forever)?;
         let end = Instant::now();
         alone.take()?;
         if frame >= WARM_UP {

@@ -19,7 +19,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use frameshare::{
-    Endpoint, Interrupt,
+    Endpoint, Interrupt, Wait,
     exporter::{Config, Exporter, Frame, Purpose},
     fence::Written,
     reader::{self, Item, Reader},
@@ -235,12 +235,12 @@ fn send(way: &str, socket: &str, mut pace: Pace) -> Result<()> {
         }
         "engine" => {
             let exporter = Exporter::bind(&Endpoint::at(socket)?, Config::default(), |_| ())?;
-            let (interrupt, size) = (Interrupt::new()?, SIZE.info()?.size() as u64);
+            let size = SIZE.info()?.size() as u64;
             loop {
-                let slot = exporter.acquire(size, Purpose::Copy)?;
+                let slot = exporter.acquire(size, Purpose::Copy, Wait::No)?;
                 let metadata = &pace.stamp().encode();
                 let frame = Frame { metadata, ..Frame::new(&slot, size, Written::Cpu) };
-                exporter.publish(frame, &interrupt)?;
+                exporter.publish(frame, Wait::Forever)?;
             }
         }
         _ => bail!("{way} is no way to export"),

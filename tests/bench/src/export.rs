@@ -13,7 +13,7 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow, bail};
 use frameshare::{
-    Endpoint, Format, Interrupt, Video,
+    Endpoint, Format, Interrupt, Video, Wait,
     exporter::{Config, Exporter, Frame, Purpose},
 };
 use gst::prelude::*;
@@ -126,17 +126,17 @@ impl Bare {
         let exporter = Exporter::bind(&Endpoint::at(&run.socket)?, Config::default(), |_| ())?;
         let video = Video { format: "NV12".into(), width: info.width(), height: info.height() };
         exporter.set_format(Format { caps: info.to_caps()?.to_string(), video: Some(video) });
-        let interrupt = Interrupt::new()?;
+        let interrupt = exporter.interrupt();
         let ended = interrupt.clone();
         let size = info.size() as u64;
         let sender = thread::spawn(move || {
             while !ended.is_set() {
-                let slot = exporter.acquire(size, Purpose::Copy)?;
+                let slot = exporter.acquire(size, Purpose::Copy, Wait::No)?;
                 let frame = Frame {
                     metadata: &pace.stamp().encode(),
                     ..Frame::new(&slot, size, frameshare::fence::Written::Cpu)
                 };
-                exporter.publish(frame, &ended)?;
+                exporter.publish(frame, Wait::Forever)?;
             }
             Ok(())
         });

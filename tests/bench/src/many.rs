@@ -6,7 +6,7 @@
 use crate::{slow::spread, stamp::nanoseconds};
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Interrupt,
+    Endpoint, Interrupt, Wait,
     exporter::{Config, Exporter, Frame, Purpose},
     fence::Written,
     reader::{self, Item, Reader, ReaderSet},
@@ -134,7 +134,6 @@ impl Run {
 
     /// Publishes to all streams in turns, each at this rate.
     fn publish(&self, rate: u32) -> Result<Cost> {
-        let interrupt = Interrupt::new()?;
         let (begin, mut cost) = (Instant::now(), Cost::default());
         let process = nanoseconds(ClockId::ProcessCPUTime);
         let now = || nanoseconds(ClockId::ThreadCPUTime);
@@ -143,8 +142,8 @@ impl Run {
             let due = begin + Duration::from_secs(1) * frame / (rate * streams);
             thread::sleep(due.saturating_duration_since(Instant::now()));
             let exporter = &self.exporters[(frame % streams) as usize];
-            let times = (now(), exporter.acquire(SIZE, Purpose::Copy)?, now());
-            exporter.publish(Frame::new(&times.1, SIZE, Written::Cpu), &interrupt)?;
+            let times = (now(), exporter.acquire(SIZE, Purpose::Copy, Wait::No)?, now());
+            exporter.publish(Frame::new(&times.1, SIZE, Written::Cpu), Wait::Forever)?;
             cost.acquire += times.2 - times.0;
             cost.publish += now() - times.2;
         }

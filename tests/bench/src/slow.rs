@@ -6,7 +6,7 @@
 use crate::{stamp::now, usage::Usage};
 use anyhow::{Context, Result};
 use frameshare::{
-    Endpoint, Interrupt, Policy,
+    Endpoint, Interrupt, Policy, Wait,
     exporter::{Config, Exporter, Frame, Purpose, SlowReaders},
     fence::Written,
     reader::{self, Item, Reader},
@@ -108,7 +108,6 @@ impl Running {
 /// A stream and its readers.
 pub struct Stream {
     exporter: Exporter,
-    interrupt: Interrupt,
     readers: Vec<Running>,
 }
 
@@ -120,7 +119,7 @@ impl Stream {
         while exporter.reader_count() < plans.len() {
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { exporter, interrupt: Interrupt::new()?, readers })
+        Ok(Self { exporter, readers })
     }
 
     /// Publishes at a rate, and calls `each` with the number of each frame before it.
@@ -134,10 +133,10 @@ impl Stream {
         for number in 0..frames {
             each(number)?;
             // A frame is written before it is due.
-            let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
+            let slot = self.exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
             let due = begin + Duration::from_secs(1) * number / per_second;
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &self.interrupt)?;
+            self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), Wait::Forever)?;
         }
         Ok(())
     }

@@ -263,13 +263,12 @@ fn engine(folder: &Path, way: Way, readers: usize, jitter: Duration) -> Result<R
     while exporter.reader_count() < readers {
         thread::sleep(Duration::from_millis(1));
     }
-    let interrupt = Interrupt::new()?;
     let mut other = way.is_warm().then(|| Alone::new(folder, 1)).transpose()?;
     let prepare = || match &mut other {
-        Some(other) => publish(&other.exporter, &other.interrupt).and_then(|()| other.take()),
+        Some(other) => publish(&other.exporter).and_then(|()| other.take()),
         None => Ok(()),
     };
-    let call = pace(jitter, prepare, || publish(&exporter, &interrupt))?;
+    let call = pace(jitter, prepare, || publish(&exporter))?;
     exporter.end_of_stream();
     Ok((running.results()?, call))
 }

@@ -11,7 +11,7 @@
 use super::Choices;
 use crate::raw::{Channel, RawReader, encoded, hello};
 use frameshare::{
-    Endpoint, EntryIndex, Interrupt, Policy, Sequence,
+    Endpoint, EntryIndex, Interrupt, Policy, Sequence, Wait,
     exporter::{self, Exporter, Frame, Notice, Purpose},
     fence::Written,
     queue::Consumer,
@@ -230,15 +230,14 @@ impl Fixture {
     /// Publishes a frame that the honest reader must receive unchanged.
     #[expect(unsafe_code, reason = "writing a slot that was just acquired")]
     fn publish(&mut self) {
-        let slot = self.exporter.acquire(SIZE, Purpose::Copy).expect("a copy always finds a slot");
+        let slot = self.exporter.acquire(SIZE, Purpose::Copy, Wait::No).expect("a copy always finds a slot");
         let start = slot.as_ptr().expect("host memory has an address");
         let mark = self.exporter.stats().published as u8;
         // SAFETY: the slot has the requested size, and the producer has exclusive access until it
         // publishes.
         unsafe { start.as_ptr().write_bytes(mark, SIZE as usize) };
         let frame = Frame { metadata: &[mark; 3], ..Frame::new(&slot, SIZE, Written::Cpu) };
-        let sequence =
-            self.exporter.publish(frame, &self.interrupt).expect("publishing never waits for long");
+        let sequence = self.exporter.publish(frame, Wait::Forever).expect("publishing never waits for long");
         let frame = loop {
             match self.honest.next(Some(crate::raw::PATIENCE), &self.interrupt) {
                 Ok(Some(Item::Frame(frame))) => break frame,

@@ -3,7 +3,7 @@
 //! Typed events of the engine, which has no GStreamer, and those of the elements.
 
 use frameshare::{
-    Policy,
+    Policy, Wait,
     event::{Caps, Content, DateTime, Delivery, Structure, Tag, TagScope, Value},
     exporter::VideoExporter,
     flags::DISCONTINUITY,
@@ -148,7 +148,7 @@ fn element_reads_events_of_engine() {
     });
     receiving.play();
     wait_until("the reader", || video.exporter().reader_count() == 1);
-    let publish = || video.publish(video.frame().unwrap()).unwrap();
+    let publish = || video.publish(&video.acquire(Wait::Forever).unwrap(), Wait::Forever).unwrap();
     publish();
     send(Content::Custom { structure: structure(), delivery: Delivery::InOrder });
     send(Content::Gap { pts: frameshare::monotonic_ns(), duration: Some(1_000_000), flags: 0 });

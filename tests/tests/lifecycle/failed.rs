@@ -4,7 +4,7 @@
 //! its process has ended, for the fence timeout at most.
 
 use frameshare::{
-    Endpoint, Interrupt, Policy,
+    Endpoint, Policy, Wait,
     exporter::{Config, Exporter, Frame, Notice},
     fence::Written,
 };
@@ -29,19 +29,18 @@ const SIZE: u64 = 4096;
 /// on.
 struct Failed {
     exporter: Exporter,
-    interrupt: Interrupt,
     _run: TestRun,
 }
 
 impl Failed {
     fn new(fence_timeout: Duration) -> Self {
-        let (run, interrupt) = (TestRun::new(), Interrupt::new().unwrap());
+        let run = TestRun::new();
         let path = run.socket("s");
         let (sender, notices) = channel();
         let config = Config::default().fence_timeout(fence_timeout);
         let endpoint = Endpoint::at(&path).unwrap();
         let exporter = Exporter::bind(&endpoint, config, move |notice| drop(sender.send(notice))).unwrap();
-        let failed = Self { exporter, interrupt, _run: run };
+        let failed = Self { exporter, _run: run };
         let reader = RawReader::join(Path::new(&path), hello(Policy::Lossless, 4)).unwrap();
         wait_until("the reader joins", || failed.exporter.stats().readers.len() == 1);
         failed.publish();
@@ -64,8 +63,8 @@ impl Failed {
     }
 
     fn publish(&self) {
-        let slot = self.exporter.filled(SIZE, &self.interrupt, |_| ()).unwrap();
-        self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &self.interrupt).unwrap();
+        let slot = self.exporter.filled(SIZE, Wait::Forever, |_| ()).unwrap();
+        self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), Wait::Forever).unwrap();
     }
 
     fn used_slots(&self) -> u32 {

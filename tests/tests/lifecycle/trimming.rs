@@ -4,7 +4,7 @@
 //! that never acknowledges keeps a bounded part of it.
 
 use frameshare::{
-    Endpoint, Format, Interrupt, Policy,
+    Endpoint, Format, Policy, Wait,
     exporter::{Config, Exporter, Frame, Notice, Slot},
     fence::Written,
 };
@@ -31,7 +31,6 @@ const KEPT: u64 = 8;
 struct Stream {
     run: TestRun,
     exporter: Exporter,
-    interrupt: Interrupt,
     notices: Receiver<Notice>,
     published: u64,
 }
@@ -42,7 +41,7 @@ impl Stream {
         let endpoint = Endpoint::at(run.socket(name)).unwrap();
         let (sender, notices) = channel();
         let exporter = Exporter::bind(&endpoint, config, move |notice| drop(sender.send(notice))).unwrap();
-        let stream = Self { run, exporter, interrupt: Interrupt::new().unwrap(), notices, published: 0 };
+        let stream = Self { run, exporter, notices, published: 0 };
         stream.format(0);
         stream
     }
@@ -53,11 +52,11 @@ impl Stream {
 
     fn filled(&self, number: u64, size: u64) -> Slot {
         let fill = |bytes: &mut [u8]| content::fill(&mut bytes[..size as usize], number);
-        self.exporter.filled(size, &self.interrupt, fill).unwrap()
+        self.exporter.filled(size, Wait::Forever, fill).unwrap()
     }
 
     fn publish(&mut self, slot: &Slot, size: u64) {
-        self.exporter.publish(Frame::new(slot, size, Written::Cpu), &self.interrupt).unwrap();
+        self.exporter.publish(Frame::new(slot, size, Written::Cpu), Wait::Forever).unwrap();
         self.published += 1;
     }
 

@@ -60,7 +60,7 @@ publish (frameshare_exporter *exporter, unsigned value, const frameshare_publish
 {
   frameshare_new_frame *frame;
   uint64_t sequence = 0;
-  OK (frameshare_exporter_acquire (exporter, &frame));
+  OK (frameshare_exporter_acquire (exporter, -1, &frame));
   frameshare_plane plane = FRAMESHARE_PLANE_INIT;
   OK (frameshare_new_frame_get_plane (frame, 0, &plane));
   CHECK (plane.writable != NULL && plane.data == plane.writable && plane.device_pointer == 0);
@@ -147,13 +147,13 @@ missing_pointers_are_refused (void)
   REFUSED ("stream is NULL", frameshare_exporter_create (NULL, &format, NULL, &exporter));
   REFUSED ("frameshare_format", frameshare_exporter_create (STREAM, NULL, NULL, &exporter));
   REFUSED ("exporter is NULL", frameshare_exporter_set_format (NULL, &format));
-  REFUSED ("exporter is NULL", frameshare_exporter_acquire (NULL, &new_frame));
+  REFUSED ("exporter is NULL", frameshare_exporter_acquire (NULL, -1, &new_frame));
   REFUSED ("frame is NULL", frameshare_new_frame_get_plane (NULL, 0, &plane));
   REFUSED ("frame is NULL", frameshare_exporter_publish (NULL, NULL, NULL, NULL));
   REFUSED ("frame is NULL", frameshare_exporter_publish_on (NULL, NULL, NULL, NULL, NULL));
   REFUSED ("exporter is NULL", frameshare_exporter_send_event (NULL, FRAMESHARE_EVENT_APPLICATION, false, NULL, 0));
   REFUSED ("exporter is NULL", frameshare_exporter_end_stream (NULL));
-  REFUSED ("exporter is NULL", frameshare_exporter_wait_for_reader (NULL));
+  REFUSED ("exporter is NULL", frameshare_exporter_wait_for_reader (NULL, -1));
   REFUSED ("exporter is NULL", frameshare_exporter_drain (NULL, 0));
   REFUSED ("exporter is NULL", frameshare_exporter_interrupt (NULL, true));
   REFUSED ("exporter is NULL", frameshare_exporter_get_stats (NULL, &exporter_stats));
@@ -274,7 +274,7 @@ later_structs_work_unless_their_fields_are_set (void)
   } filled = { FRAMESHARE_EXPORTER_STATS_INIT, 99 };
   filled.stats.size = sizeof filled;
   OK (frameshare_exporter_get_stats (exporter, &filled.stats));
-  CHECK (filled.stats.size == sizeof filled && filled.later == 0 && filled.stats.max_slots == 256);
+  CHECK (filled.stats.size == sizeof filled && filled.later == 0 && filled.stats.max_slots == 512);
   frameshare_exporter_close (exporter);
 }
 
@@ -314,7 +314,7 @@ stream_has_one_exporter (void)
   /* A frame of another exporter. */
   OK (frameshare_exporter_create ("other", &format, NULL, &other));
   frameshare_new_frame *frame;
-  OK (frameshare_exporter_acquire (other, &frame));
+  OK (frameshare_exporter_acquire (other, -1, &frame));
   REFUSED ("another exporter", frameshare_exporter_publish (exporter, frame, NULL, NULL));
   frameshare_exporter_close (other);
   frameshare_exporter_close (exporter);
@@ -421,7 +421,7 @@ items_come_in_order (void)
 
   /* The stream goes on in another format; frames of the former one cannot be published. */
   frameshare_new_frame *former;
-  OK (frameshare_exporter_acquire (exporter, &former));
+  OK (frameshare_exporter_acquire (exporter, -1, &former));
   frameshare_format format = gray ();
   format.pixel_format = "NV12";
   format.color.range = FRAMESHARE_RANGE_FULL;
@@ -529,7 +529,7 @@ reader_is_used_by_one_thread_and_interrupted_by_others (void)
 
   exporter = create ();
   OK (frameshare_exporter_interrupt (exporter, true));
-  RETURNS (FRAMESHARE_INTERRUPTED, frameshare_exporter_wait_for_reader (exporter));
+  RETURNS (FRAMESHARE_INTERRUPTED, frameshare_exporter_wait_for_reader (exporter, -1));
   OK (frameshare_exporter_interrupt (exporter, false));
   frameshare_exporter_close (exporter);
 }
@@ -632,7 +632,7 @@ lossless_reader_ends_the_wait_of_the_exporter (void)
   CHECK (stats.published == 1 && stats.readers == 1 && stats.readers_total == 1 && stats.slots >= 1);
   CHECK (stats.slot_size >= WIDTH * HEIGHT && stats.free_slots <= stats.slots);
   frameshare_new_frame *unused;
-  OK (frameshare_exporter_acquire (exporter, &unused));
+  OK (frameshare_exporter_acquire (exporter, -1, &unused));
   frameshare_reader_close (reader);
   frameshare_exporter_close (exporter);
   /* An acquired frame outlives its exporter. */

@@ -5,7 +5,7 @@
 use crate::error::{ClosedError, Error, PermissionDeniedError, ToException, UnsupportedError};
 use frameshare::{
     event::{EventError, MetaError},
-    exporter::{AcquireError, BindError, PublishError},
+    exporter::{AcquireError, BindError, Interrupted, PublishError, VideoExporterError},
 };
 use pyo3::{PyErr, exceptions::PyValueError};
 use std::io;
@@ -41,6 +41,25 @@ impl ToException for PublishError {
             Self::Closed => ClosedError::new_err(text),
             Self::Invalid(_) => PyValueError::new_err(text),
             _ => Error::new_err(text),
+        }
+    }
+}
+
+impl ToException for Interrupted {
+    fn to_exception(&self) -> PyErr {
+        Error::new_err(self.to_string())
+    }
+}
+
+impl ToException for VideoExporterError {
+    fn to_exception(&self) -> PyErr {
+        match self {
+            Self::Endpoint(error) => error.to_exception(),
+            Self::Format(error) => error.to_exception(),
+            Self::Bind(error) => error.to_exception(),
+            Self::Acquire(error) => error.to_exception(),
+            Self::Publish(error) => error.to_exception(),
+            other => Error::new_err(other.to_string()),
         }
     }
 }

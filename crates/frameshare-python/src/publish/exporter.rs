@@ -6,7 +6,7 @@ use super::{
     array::{self, Array, Place},
     metas,
     number::number,
-    shared::{Shared, Times},
+    shared::{Engine, Shared, Times},
     slot::{self, Writing},
     target::{self, Video},
 };
@@ -18,9 +18,9 @@ use crate::{
     wait::Deadline,
 };
 use frameshare::{
-    Endpoint, Format, MemoryKind,
+    Endpoint, Format, MemoryKind, Wait,
     cuda::Device,
-    exporter::{self, Config, History, SlowReaders},
+    exporter::{self, Config, History, NewFrame, Notice, Purpose, SlowReaders, VideoExporter},
     video::VideoFormat,
 };
 use pyo3::{
@@ -214,7 +214,10 @@ pub fn create(
         (Some(device), _) => config = py.detach(|| config.on_gpu(device)).or_raise()?.memory(kind),
         _ => {}
     }
-    bind(py, &name, config, Some(Video::new(video)?))
+    let (gpu, timeout) = (config.gpu.clone(), config.reader_timeout);
+    let layout = Video::new(video.clone())?;
+    let engine = py.detach(|| VideoExporter::open(&name, config, video)).or_raise()?;
+    Ok(Exporter(Arc::new(Shared::new(&name, Engine::Video(engine), Some(layout), gpu, timeout))))
 }
 
 /// Creates a stream of data of a media type: the exporter publishes bytes.
@@ -230,20 +233,15 @@ pub fn _create_data(
     keep_last: Option<f64>,
 ) -> PyResult<Exporter> {
     let options = Options { max_slots, slow_readers, reader_timeout, keep_last };
-    let exporter = bind(py, name, options.config()?, None)?;
-    exporter.0.engine()?.set_format(Format { caps: caps.to_owned(), video: None });
-    Ok(exporter)
+    let (endpoint, config) = (Endpoint::of_text(name).or_raise()?, options.config()?);
+    let timeout = config.reader_timeout;
+    let engine = py.detach(|| exporter::Exporter::bind(&endpoint, config, on_notice)).or_raise()?;
+    engine.set_format(Format { caps: caps.to_owned(), video: None });
+    Ok(Exporter(Arc::new(Shared::new(name, Engine::Data(engine), None, None, timeout))))
 }
 
-fn bind(py: Python<'_>, name: &str, config: Config, video: Option<Video>) -> PyResult<Exporter> {
-    let endpoint = Endpoint::of_text(name).or_raise()?;
-    let (gpu, reader_timeout) = (config.gpu.clone(), config.reader_timeout);
-    let on_notice = |notice| log::info!(target: "frameshare", "{notice:?}");
-    let engine = py.detach(|| exporter::Exporter::bind(&endpoint, config, on_notice)).or_raise()?;
-    if let Some(video) = &video {
-        engine.set_format(video.to_format());
-    }
-    Shared::new(name, engine, video, gpu, reader_timeout).map(Arc::new).map(Exporter)
+fn on_notice(notice: Notice) {
+    log::info!(target: "frameshare", "{notice:?}");
 }
 
 impl Exporter {
@@ -271,6 +269,17 @@ impl Exporter {
         Ok(())
     }
 
+    /// Returns a frame of video to be written; waits for a slot if all are in use.
+    fn frame(&self, py: Python<'_>, limit: Deadline) -> PyResult<NewFrame> {
+        let Engine::Video(video) = self.0.engine()? else {
+            return Err(Error::new_err(format!(
+                "{} is a stream of data, whose frames have no planes: use publish",
+                self.0.name
+            )));
+        };
+        self.0.acquire(py, limit, |wait| video.acquire(wait))
+    }
+
     /// Publishes bytes.
     fn publish_data(
         &self,
@@ -286,9 +295,10 @@ impl Exporter {
                 "cannot publish {array}: expected bytes, at least one, in host memory"
             ))
         })?;
-        let slot = self.0.acquire(py, size as u64, limit)?;
+        let (engine, bytes) = (self.0.engine()?, size as u64);
+        let slot = self.0.acquire(py, limit, |wait| engine.exporter().acquire(bytes, Purpose::Copy, wait))?;
         py.detach(|| target::copy_on_host(&slot, &[target::Copied::of_bytes(array.start, size)]));
-        self.0.publish(py, &slot, size as u64, None, times, limit)
+        self.0.publish_data(py, &slot, bytes, times, limit)
     }
 }
 
@@ -311,7 +321,7 @@ impl Exporter {
     #[getter]
     fn readers(&self, py: Python<'_>) -> PyResult<usize> {
         let engine = self.0.engine()?;
-        Ok(py.detach(|| engine.reader_count()))
+        Ok(py.detach(|| engine.exporter().reader_count()))
     }
 
     /// Publishes a copy of an array or tensor, and returns the sequence number of the frame.
@@ -342,10 +352,10 @@ impl Exporter {
         let (arrays, by_plane) = array::all_of(data, stream)?;
         self.check_place(&arrays)?;
         let copies = video.copies(&arrays, by_plane)?;
-        let slot = self.0.acquire(py, video.size, limit)?;
+        let frame = self.frame(py, limit)?;
         let Some(gpu) = &self.0.gpu else {
-            py.detach(|| target::copy_on_host(&slot, &copies));
-            return self.0.publish(py, &slot, video.size, None, &times, limit);
+            py.detach(|| target::copy_on_host(frame.slot(), &copies));
+            return self.0.publish_frame(py, &frame, None, &times, limit);
         };
         // Planes of one frame come from one library: they have one stream.
         let handle = arrays.iter().find_map(|array| array.stream).unwrap_or(Handle::DEFAULT);
@@ -358,16 +368,15 @@ impl Exporter {
         // Refused before anything is queued: the copy would become a part of the graph.
         py.detach(|| stream.check_uncaptured()).or_raise()?;
         let copied = py.detach(|| {
-            let copied = target::copy_on_gpu(&slot, &copies, &stream);
+            let copied = target::copy_on_gpu(frame.slot(), &copies, &stream);
             // The objects of arrays on a GPU are dropped on any thread: see `Array`.
             self.0.drop_after(&stream, Arc::new(arrays));
             copied
         });
-        let published =
-            copied.and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, limit));
+        let published = copied.and_then(|()| self.0.publish_frame(py, &frame, Some(&stream), &times, limit));
         if published.is_err() {
             // The copy may be under way: the slot is free when it has ended.
-            py.detach(|| self.0.drop_after(&stream, slot));
+            py.detach(|| self.0.drop_after(&stream, frame.slot().clone()));
         }
         published
     }
@@ -390,14 +399,8 @@ impl Exporter {
         let times = times(pts, duration, metas)?;
         // Refused before a slot is taken.
         let stream = stream.filter(|stream| !stream.is_none()).map(NamedStream::of).transpose()?;
-        let video = self.0.video.as_ref().ok_or_else(|| {
-            Error::new_err(format!(
-                "{} is a stream of data, whose frames have no planes: use publish",
-                self.0.name
-            ))
-        })?;
-        let slot = self.0.acquire(py, video.size, Deadline::after(timeout)?)?;
-        let writing = Writing::new(slot, self.0.gpu.clone());
+        let frame = self.frame(py, Deadline::after(timeout)?)?;
+        let writing = Writing::new(frame, self.0.gpu.clone());
         if let Some(stream) = stream {
             writing.used_on(stream);
         }
@@ -407,7 +410,7 @@ impl Exporter {
     /// Marks the end of the stream for readers, until the next frame.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let engine = self.0.engine()?;
-        py.detach(|| engine.end_of_stream());
+        py.detach(|| engine.exporter().end_of_stream());
         Ok(())
     }
 
@@ -416,8 +419,7 @@ impl Exporter {
     fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let (engine, limit) = (self.0.engine()?, Deadline::after(timeout)?);
         loop {
-            let time = limit.slice();
-            let drained = py.detach(|| engine.drain(time, &self.0.interrupt));
+            let drained = py.detach(|| engine.exporter().drain(Wait::For(limit.slice())));
             match drained {
                 Ok(true) => return Ok(true),
                 Ok(false) if limit.is_over() => return Ok(false),
@@ -431,12 +433,10 @@ impl Exporter {
     #[pyo3(signature = (timeout = None))]
     fn wait_for_reader(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let (engine, limit) = (self.0.engine()?, Deadline::after(timeout)?);
-        while py.detach(|| engine.reader_count()) == 0 {
+        while !py.detach(|| engine.exporter().wait_for_reader(Wait::For(limit.slice()))).or_raise()? {
             if limit.is_over() {
                 return Err(self.0.timeout("no reader of", "came", limit));
             }
-            let time = limit.slice().min(Duration::from_millis(5));
-            py.detach(|| std::thread::sleep(time));
             py.check_signals()?;
         }
         Ok(())

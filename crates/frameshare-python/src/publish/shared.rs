@@ -13,10 +13,10 @@ use crate::{
     wait::{Deadline, Turn},
 };
 use frameshare::{
-    Interrupt,
+    Wait,
     cuda::{Context, Stream},
     drop_behind,
-    exporter::{self, AcquireError, Frame, Purpose},
+    exporter::{AcquireError, Exporter, Frame, NewFrame, PublishError, Slot, VideoExporter},
     fence::Written,
     monotonic_ns, process_id,
 };
@@ -36,16 +36,32 @@ pub struct Times {
     pub metadata: Vec<u8>,
 }
 
+/// The engine's exporter.
+#[derive(Clone)]
+pub enum Engine {
+    Video(VideoExporter),
+    /// Of a stream of data, whose frames have any size.
+    Data(Exporter),
+}
+
+impl Engine {
+    pub fn exporter(&self) -> &Exporter {
+        match self {
+            Self::Video(video) => video.exporter(),
+            Self::Data(exporter) => exporter,
+        }
+    }
+}
+
 /// The exporter of one stream, shared by the class and its slots.
 pub struct Shared {
     pub name: String,
     process: Process,
     /// `None` after `close`.
-    engine: Mutex<Option<OfProcess<exporter::Exporter>>>,
-    /// `None` for a stream of data, whose frames have any size.
+    engine: Mutex<Option<OfProcess<Engine>>>,
+    /// `None` for a stream of data.
     pub video: Option<Video>,
     pub gpu: Option<Arc<Context>>,
-    pub interrupt: Interrupt,
     reader_timeout: Duration,
     /// Frames are published by one thread at a time.
     turn: Turn,
@@ -61,21 +77,20 @@ impl Shared {
     /// A stream of this process.
     pub fn new(
         name: &str,
-        engine: exporter::Exporter,
+        engine: Engine,
         video: Option<Video>,
         gpu: Option<Arc<Context>>,
         reader_timeout: Duration,
-    ) -> PyResult<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             name: name.to_owned(),
             process: Process::current(),
             engine: Mutex::new(Some(OfProcess::new(engine))),
             video,
             gpu,
-            interrupt: Interrupt::new().or_raise()?,
             reader_timeout,
             turn: Turn::default(),
-        })
+        }
     }
 
     /// Ends the stream. Called without the GIL.
@@ -86,7 +101,7 @@ impl Shared {
         self.check_process()?;
         let engine = self.lock().take();
         if let Some(engine) = engine {
-            engine.end_of_stream();
+            engine.exporter().end_of_stream();
         }
         Ok(())
     }
@@ -100,7 +115,7 @@ impl Shared {
         Ok(self.lock().is_none())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<exporter::Exporter>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<Engine>>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,11 +123,11 @@ impl Shared {
     ///
     /// # Errors
     /// `ClosedError` after `close`, `Error` in a forked child.
-    pub fn engine(&self) -> PyResult<exporter::Exporter> {
+    pub fn engine(&self) -> PyResult<Engine> {
         self.check_process()?;
         let closed =
             || ClosedError::new_err(format!("the exporter of {} was closed by this process", self.name));
-        self.lock().as_ref().map(|engine| exporter::Exporter::clone(engine)).ok_or_else(closed)
+        self.lock().as_ref().map(|engine| Engine::clone(engine)).ok_or_else(closed)
     }
 
     /// Checks that this is no forked child, before a lock is taken that another thread of the
@@ -138,24 +153,19 @@ impl Shared {
         self.gpu.as_ref().map_or(Place::Host, number)
     }
 
-    /// Returns a free slot; waits for one if all are in use.
-    pub fn acquire(&self, py: Python<'_>, size: u64, limit: Deadline) -> PyResult<exporter::Slot> {
-        let engine = self.engine()?;
+    /// Returns what `attempt` acquires; repeats it until the limit if all slots are in use.
+    pub fn acquire<T: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Deadline,
+        attempt: impl Fn(Wait) -> Result<T, AcquireError> + Sync,
+    ) -> PyResult<T> {
         // As long as the engine waits for a slot: two times the limit of a reader.
         let last = Instant::now() + self.reader_timeout.saturating_mul(2);
         loop {
-            let time = limit.slice();
-            let slot = py.detach(|| match engine.acquire(size, Purpose::Copy) {
-                Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
-                    engine.wait_for_slot_within(size, why, time, &self.interrupt)
-                }
-                slot => slot,
-            });
-            match slot {
-                Ok(slot) => return Ok(slot),
-                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_) | AcquireError::Interrupted)
-                    if limit.is_over() =>
-                {
+            match py.detach(|| attempt(Wait::For(limit.slice()))) {
+                Ok(acquired) => return Ok(acquired),
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if limit.is_over() => {
                     return Err(self.timeout("no slot of", "became free", limit));
                 }
                 Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if Instant::now() < last => {
@@ -169,7 +179,7 @@ impl Shared {
     /// Drops `what` when the work queued on a stream so far is done. If no event follows that work,
     /// as during a capture of the stream, all work of its context is waited for.
     pub fn drop_after<T: Any + Send + Clone>(&self, stream: &Stream, what: T) {
-        let pin = |what| self.engine()?.drop_after(stream, Box::new(what)).or_raise();
+        let pin = |what| self.engine()?.exporter().drop_after(stream, Box::new(what)).or_raise();
         if pin(what.clone()).is_err() {
             drop_behind(stream.context(), None, what);
         }
@@ -179,39 +189,57 @@ impl Shared {
         TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds()))
     }
 
-    /// Publishes a slot within a limit, and returns the sequence number.
-    pub fn publish(
+    /// Publishes a frame of video within a limit, and returns the sequence number.
+    pub fn publish_frame(
         &self,
         py: Python<'_>,
-        slot: &exporter::Slot,
-        size: u64,
+        frame: &NewFrame,
         written: Option<&Stream>,
         times: &Times,
         limit: Deadline,
     ) -> PyResult<u64> {
+        let Engine::Video(video) = self.engine()? else { return Err(Error::new_err("a stream of data")) };
+        let written = written.map_or(Written::Cpu, Written::On);
+        self.publish(py, times, limit, &video.describe(frame, written).or_raise()?)
+    }
+
+    /// Publishes a slot of data within a limit, and returns the sequence number.
+    pub fn publish_data(
+        &self,
+        py: Python<'_>,
+        slot: &Slot,
+        size: u64,
+        times: &Times,
+        limit: Deadline,
+    ) -> PyResult<u64> {
+        self.publish(py, times, limit, &Frame::new(slot, size, Written::Cpu))
+    }
+
+    fn publish(
+        &self,
+        py: Python<'_>,
+        times: &Times,
+        limit: Deadline,
+        described: &Frame<'_>,
+    ) -> PyResult<u64> {
         let engine = self.engine()?;
-        let entries = self.video.as_ref().map_or(&[][..], |video| &video.entries);
-        let duration = times.duration.or(self.video.as_ref().and_then(|video| video.duration));
-        let pts = times.pts.unwrap_or_else(monotonic_ns);
+        let (pts, duration) = (times.pts.unwrap_or_else(monotonic_ns), times.duration.or(described.duration));
+        let (slot, size, written, planes) =
+            (described.slot, described.size, described.written, described.planes);
         loop {
             let published = py.detach(|| {
-                let Some(_turn) = self.turn.take(limit.slice()) else { return Ok(None) };
-                let written = written.map_or(Written::Cpu, Written::On);
-                let frame = Frame {
-                    pts: Some(pts),
-                    duration,
-                    planes: entries,
-                    metadata: &times.metadata,
-                    ..Frame::new(slot, size, written)
-                };
-                engine.publish_within(frame, limit.slice(), &self.interrupt)
+                let Some(_turn) = self.turn.take(limit.slice()) else { return Err(PublishError::NoRoom) };
+                let (pts, metadata) = (Some(pts), &times.metadata[..]);
+                let frame = Frame { pts, duration, planes, metadata, ..Frame::new(slot, size, written) };
+                engine.exporter().publish(frame, Wait::For(limit.slice()))
             });
-            match published.or_raise()? {
-                Some(sequence) => return Ok(sequence.0),
-                None if limit.is_over() => {
+            match published {
+                Ok(sequence) => return Ok(sequence.0),
+                Err(PublishError::NoRoom) if limit.is_over() => {
                     return Err(self.timeout("readers of", "had no room for the frame", limit));
                 }
-                None => py.check_signals()?,
+                Err(PublishError::NoRoom) => py.check_signals()?,
+                Err(error) => return Err(error.to_exception()),
             }
         }
     }

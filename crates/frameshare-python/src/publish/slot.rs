@@ -32,7 +32,8 @@ use crate::{
 use dlpark::DlpackFlags;
 use frameshare::{
     cuda::{Context, Stream},
-    drop_behind, exporter,
+    drop_behind,
+    exporter::NewFrame,
     memory::Address,
 };
 use frameshare_cuda::event::Event;
@@ -55,7 +56,7 @@ use std::{
 /// A slot that is being written, and the streams that do.
 #[derive(Debug)]
 pub struct Writing {
-    slot: exporter::Slot,
+    frame: NewFrame,
     gpu: Option<Arc<Context>>,
     /// The streams, with the objects that keep them.
     streams: Mutex<Vec<Writer>>,
@@ -81,9 +82,9 @@ impl Writer {
 }
 
 impl Writing {
-    /// A slot that was acquired just now.
-    pub fn new(slot: exporter::Slot, gpu: Option<Arc<Context>>) -> Self {
-        Self { slot, gpu, streams: Mutex::default(), anywhere: AtomicBool::new(false) }
+    /// A frame that was acquired just now.
+    pub fn new(frame: NewFrame, gpu: Option<Arc<Context>>) -> Self {
+        Self { frame, gpu, streams: Mutex::default(), anywhere: AtomicBool::new(false) }
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<Writer>> {
@@ -187,9 +188,8 @@ impl<'a> Claim<'a> {
     /// Publishes the slot; it is given back on an error.
     fn publish(&mut self, py: Python<'_>, times: &Times, limit: Deadline) -> PyResult<u64> {
         let (shared, writing) = (&self.slot.shared, &self.writing);
-        let size = self.slot.video()?.size;
         let stream = py.detach(|| writing.written())?;
-        let sequence = shared.publish(py, &writing.slot, size, stream.as_ref(), times, limit)?;
+        let sequence = shared.publish_frame(py, &writing.frame, stream.as_ref(), times, limit)?;
         self.next = Phase::Published(sequence);
         Ok(sequence)
     }
@@ -263,7 +263,7 @@ impl Slot {
     /// Frees the slot behind the work that may write it.
     fn free(&self, writing: &Writing) {
         let Some(gpu) = &writing.gpu else { return };
-        let slot = writing.slot.clone();
+        let slot = writing.frame.slot().clone();
         match writing.written() {
             Ok(None) => {}
             Ok(Some(stream)) => self.shared.drop_after(&stream, slot),
@@ -424,7 +424,7 @@ impl SlotPlane {
     }
 
     fn address(&self) -> usize {
-        let start = match self.writing.slot.address() {
+        let start = match self.writing.frame.slot().address() {
             Address::Host(start) => start.as_ptr().expose_provenance(),
             Address::Device(start) => start as usize,
         };
@@ -541,7 +541,7 @@ impl SlotPlane {
             (None, None) => {}
         }
         let shown = Shown {
-            owner: self.writing.slot.clone(),
+            owner: self.writing.frame.slot().clone(),
             address: self.address() as u64,
             device: self.__dlpack_device__(),
             array: &self.array,
@@ -559,7 +559,8 @@ impl SlotPlane {
                 "the slot is in GPU memory: use DLPack or __cuda_array_interface__",
             ));
         }
-        let (owner, start) = (plane.writing.slot.clone(), ptr::with_exposed_provenance_mut(plane.address()));
+        let (owner, start) =
+            (plane.writing.frame.slot().clone(), ptr::with_exposed_provenance_mut(plane.address()));
         // SAFETY: Python passed the struct; the plane is inside the slot, which keeps its memory.
         unsafe { buffer::fill_with(slf.as_any(), owner, start, &plane.array, false, view, flags) }
     }

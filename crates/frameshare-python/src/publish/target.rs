@@ -11,7 +11,6 @@
 use super::array::{Array, Place, shape_text};
 use crate::{error::OrRaise, layout::ArrayLayout};
 use frameshare::{
-    Format, Plane,
     cuda::Stream,
     exporter::Slot,
     memory::Address,
@@ -25,12 +24,8 @@ use std::ptr;
 #[derive(Clone, Debug)]
 pub struct Video {
     pub format: VideoFormat,
-    pub entries: Vec<Plane>,
     pub planes: Vec<PlaneLayout>,
     pub arrays: Vec<ArrayLayout>,
-    pub size: u64,
-    /// Duration of a frame in ns, from the rate.
-    pub duration: Option<u64>,
 }
 
 /// Rows that are copied: from an address on, to an offset in the slot.
@@ -57,21 +52,11 @@ impl Video {
     /// # Errors
     /// `ValueError` for a size that overflows.
     pub fn new(format: VideoFormat) -> PyResult<Self> {
-        let (entries, size) = (format.default_planes().or_raise()?, format.size().or_raise()?);
-        let planes = (0..entries.len()).map(|index| format.plane(index, &entries, size));
+        let size = format.size().or_raise()?;
+        let planes = (0..format.pixels.plane_count()).map(|index| format.plane(index, &[], size));
         let planes = planes.collect::<Result<Vec<_>, _>>().or_raise()?;
         let arrays = planes.iter().map(|plane| ArrayLayout::of(format.pixels, plane)).collect();
-        let duration = format.rate.and_then(|rate| {
-            (1_000_000_000 * u64::from(rate.denominator)).checked_div(rate.numerator.into())
-        });
-        Ok(Self { format, entries, planes, arrays, size, duration })
-    }
-
-    /// The format of the stream.
-    pub fn to_format(&self) -> Format {
-        let VideoFormat { pixels, width, height, .. } = self.format;
-        let video = frameshare::Video { format: pixels.name().to_owned(), width, height };
-        Format { caps: self.format.to_caps(), video: Some(video) }
+        Ok(Self { format, planes, arrays })
     }
 
     /// The arrays that are expected, for errors.

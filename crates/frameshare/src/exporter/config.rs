@@ -4,7 +4,7 @@
 
 use super::error::{ConfigError, MIN_SLOTS};
 use crate::{
-    Endpoint,
+    Endpoint, Interrupt,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
     upstream::UpstreamKinds,
 };
@@ -132,6 +132,11 @@ pub struct Config {
     /// they are among [`trusted_uids`](Self#structfield.trusted_uids): a reader could keep the
     /// memory of each copy that it gets.
     pub max_gop_bytes: u64,
+    /// Ends waits of the exporter's calls; `None` makes one ([`Exporter::interrupt`]). One
+    /// [`Interrupt`] can end the waits of several exporters and readers.
+    ///
+    /// [`Exporter::interrupt`]: super::Exporter::interrupt
+    pub interrupt: Option<Interrupt>,
     /// Upstream events that are accepted from readers of the exporter's own user and from root's,
     /// and arrive as [`Notice::Upstream`](super::Notice::Upstream); none by default.
     pub upstream: UpstreamKinds,
@@ -160,6 +165,7 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(2),
             max_retired_bytes: 2 << 30,
             max_gop_bytes: 32 << 20,
+            interrupt: None,
             upstream: UpstreamKinds::default(),
         }
     }
@@ -313,6 +319,13 @@ impl Config {
     #[must_use]
     pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
         self.max_gop_bytes = max_gop_bytes;
+        self
+    }
+
+    /// Sets [`interrupt`](Self#structfield.interrupt).
+    #[must_use]
+    pub fn interrupt(mut self, interrupt: Option<Interrupt>) -> Self {
+        self.interrupt = interrupt;
         self
     }
 

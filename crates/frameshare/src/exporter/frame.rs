@@ -123,6 +123,9 @@ pub enum PublishError {
     /// The wait for a reader was interrupted.
     #[error("interrupted")]
     Interrupted,
+    /// Lossless readers have made no room for the frame in time.
+    #[error("lossless readers have no room for the frame")]
+    NoRoom,
     /// The exporter is closed.
     #[error("the exporter is closed")]
     Closed,

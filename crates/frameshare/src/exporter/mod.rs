@@ -45,7 +45,7 @@ pub use slot::{AcquireError, Draft, Purpose, Slot};
 pub use video::{NewFrame, VideoExporter, VideoExporterError};
 
 use crate::{
-    Interrupt,
+    Interrupt, Wait,
     endpoint::Endpoint,
     event::Event,
     memory::{
@@ -80,6 +80,7 @@ pub struct Exporter(Arc<Running>);
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
+    interrupt: Interrupt,
     service: Service,
 }
 
@@ -99,6 +100,7 @@ impl Exporter {
     ) -> Result<Self, BindError> {
         config.check(endpoint)?;
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
+        let interrupt = config.interrupt.clone().map_or_else(Interrupt::new, Ok).map_err(failed)?;
         endpoint.prepare_folder().map_err(failed)?;
         let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(|error| match error {
             BindFailure::Io(source) => failed(source),
@@ -114,7 +116,7 @@ impl Exporter {
         let shared = Arc::new(shared);
         let service = Service::start(&shared, endpoint.clone(), listener)
             .map_err(|source| BindError::NoThread { endpoint: endpoint.clone(), source })?;
-        Ok(Self(Arc::new(Running { shared, service })))
+        Ok(Self(Arc::new(Running { shared, interrupt, service })))
     }
 
     /// Sets the format of the following frames. Readers that join later get it too.
@@ -154,15 +156,35 @@ impl Exporter {
     /// Returns a free slot of at least `size` bytes, which only the caller may write until it is
     /// published. Work that writes it need not wait for anything: all former accesses have ended.
     ///
+    /// If all slots are in use, or there is no memory for a further one, it waits for one of the
+    /// present slots. For a copy, `latest` readers lose untaken frames, lossless ones are waited for
+    /// as in a publication, and the wait ends after twice [`Config::reader_timeout`] in any case: a
+    /// slot that is not free by then never will be.
+    ///
     /// Dropping the slot unpublished frees it at once. If GPU work on it is under way, pass it to
     /// [`Exporter::drop_after`] instead.
     ///
     /// # Errors
-    /// [`AcquireError`]; [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
-    /// readers release frames, or the GPU has written some: see [`Exporter::wait_for_slot`]. Does
-    /// not wait for either.
-    pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
-        self.obtain(|state| state.place(size, purpose))
+    /// [`AcquireError`]. [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
+    /// readers release frames, or the GPU has written some.
+    pub fn acquire(&self, size: u64, purpose: Purpose, wait: Wait) -> Result<Slot, AcquireError> {
+        let timeout = Timeout::from(wait);
+        loop {
+            let why = match self.obtain(|state| state.place(size, purpose)) {
+                Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => why,
+                result => return result,
+            };
+            match purpose {
+                _ if wait == Wait::No => return Err(why),
+                Purpose::Copy => return self.wait_for_slot(size, why, timeout),
+                Purpose::Pool => {
+                    let (shared, interrupt) = (&self.0.shared, &self.0.interrupt);
+                    if !backpressure::wait_for_pool_slot(shared, interrupt, timeout, size, &why)? {
+                        return Err(why);
+                    }
+                }
+            }
+        }
     }
 
     /// Returns the slot that `place` finds, or allocates one.
@@ -199,39 +221,19 @@ impl Exporter {
         }
     }
 
-    /// Reuses an existing slot, after an attempt to acquire one of `size` bytes for a copy found no
-    /// memory for a further one, or all in use. `latest` readers lose untaken frames; lossless ones
-    /// are waited for as in a publication. Nothing is allocated, unless the attempt failed because
-    /// the writer is far ahead of its GPU: if the GPU writes no slot within 0.1 s, another one is
-    /// allocated within the limit. `why` is the error only if there is no slot to wait for, or none
-    /// was freed.
-    ///
-    /// # Errors
-    /// `why`, [`AcquireError::Interrupted`], or [`AcquireError::Closed`].
-    pub fn wait_for_slot(
-        &self,
-        size: u64,
-        why: AcquireError,
-        interrupt: &Interrupt,
-    ) -> Result<Slot, AcquireError> {
-        self.wait_for_slot_within(size, why, Duration::MAX, interrupt)
-    }
-
-    /// As [`Exporter::wait_for_slot`], no longer than `timeout`: then `why` is the error. For
-    /// threads that do something else in between, such as running the signal handlers of a script.
-    ///
-    /// # Errors
-    /// As [`Exporter::wait_for_slot`].
-    pub fn wait_for_slot_within(
+    /// Reuses an existing slot, after an attempt to acquire one for a copy failed. Nothing is
+    /// allocated, unless the attempt failed because the writer is far ahead of its GPU: if the GPU
+    /// writes no slot within 0.1 s, another one is allocated within the limit.
+    fn wait_for_slot(
         &self,
         size: u64,
         mut why: AcquireError,
-        timeout: Duration,
-        interrupt: &Interrupt,
+        timeout: Timeout,
     ) -> Result<Slot, AcquireError> {
-        let wait = |limit| backpressure::wait_for_slot(&self.0.shared, size, limit, interrupt);
+        let (shared, interrupt) = (&self.0.shared, &self.0.interrupt);
+        let wait = |timeout| backpressure::wait_for_slot(shared, interrupt, timeout, size);
         if self.locked(|state| state.is_far_ahead()) {
-            if let Some(slot) = wait(timeout.min(GPU_WAIT))? {
+            if let Some(slot) = wait(timeout.min(Timeout::after(Some(GPU_WAIT))))? {
                 return Ok(slot);
             }
             // The GPU may wait for this thread, or for another process.
@@ -369,46 +371,39 @@ impl Exporter {
 
     /// Publishes a frame to every reader, and returns its sequence number.
     ///
-    /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or
-    /// nothing: after an interrupt no reader has the frame, and it can be published again.
+    /// Waits for lossless readers without credit, each no longer than
+    /// [`Config::reader_timeout`]. All or nothing: after an error no reader has the frame, and it
+    /// can be published again.
     ///
     /// # Errors
-    /// [`PublishError`]; no reader has the frame then, and its slot and [`Frame::keep`] are kept
-    /// until the work that writes it is done. [`PublishError::Gpu`] also if `written` is a stream
-    /// that is being captured, or unknown while a capture is under way.
-    pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
-        let published = delivery::publish(&self.0.shared, frame, Timeout::Never, interrupt)?;
-        published.ok_or(PublishError::Closed) // never: there is no timeout
+    /// [`PublishError`]; the frame's slot and [`Frame::keep`] are kept until the work that writes it
+    /// is done. [`PublishError::Gpu`] also if `written` is a stream that is being captured, or
+    /// unknown while a capture is under way.
+    pub fn publish(&self, frame: Frame<'_>, wait: Wait) -> Result<Sequence, PublishError> {
+        delivery::publish(&self.0.shared, frame, wait.into(), &self.0.interrupt)
     }
 
-    /// As [`Exporter::publish`], but waits for lossless readers no longer than `timeout`; then
-    /// `None`: no reader has the frame, and it can be published again.
-    ///
-    /// # Errors
-    /// As [`Exporter::publish`].
-    pub fn publish_within(
-        &self,
-        frame: Frame<'_>,
-        timeout: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Sequence>, PublishError> {
-        delivery::publish(&self.0.shared, frame, Timeout::after(Some(timeout)), interrupt)
-    }
-
-    /// Waits until lossless readers have taken and released all frames; false on timeout.
+    /// Waits until lossless readers have taken and released all frames; false if they have not in
+    /// time.
     ///
     /// # Errors
     /// [`Interrupted`].
-    pub fn drain(&self, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
-        backpressure::drain(&self.0.shared, timeout, interrupt)
+    pub fn drain(&self, wait: Wait) -> Result<bool, Interrupted> {
+        backpressure::drain(&self.0.shared, &self.0.interrupt, wait.into())
     }
 
-    /// Waits for the first reader.
+    /// Waits for the first reader; false if there is none in time.
     ///
     /// # Errors
     /// [`Interrupted`].
-    pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
-        backpressure::wait_for_reader(&self.0.shared, interrupt)
+    pub fn wait_for_reader(&self, wait: Wait) -> Result<bool, Interrupted> {
+        backpressure::wait_for_reader(&self.0.shared, &self.0.interrupt, wait.into())
+    }
+
+    /// A handle that ends all waits of this exporter's calls: [`Config::interrupt`], or one of its
+    /// own.
+    pub fn interrupt(&self) -> Interrupt {
+        self.0.interrupt.clone()
     }
 
     /// Counts a copy of a frame that the caller made because the frame was not in a slot, or could

@@ -6,13 +6,13 @@
 //!
 //! A [`NewFrame`] is the only holder of its slot, which was free when it was acquired: no
 //! publication in it is leased, readers have mapped it for reading only, and this process has no
-//! other reference to its bytes until it is published, which consumes the frame. The same holds for
-//! a slot that [`Exporter::filled`] has acquired and not yet returned.
+//! other reference to its bytes until it is published, which ends the access of the frame. The same
+//! holds for a slot that [`Exporter::filled`] has acquired and not yet returned.
 #![allow(unsafe_code)]
 
-use super::{AcquireError, BindError, Config, Draft, Exporter, Frame, PublishError, Purpose, Slot};
+use super::{AcquireError, BindError, Config, Draft, Exporter, Frame, Notice, PublishError, Purpose, Slot};
 use crate::{
-    Endpoint, EndpointError, Interrupt,
+    Endpoint, EndpointError, Wait,
     fence::Written,
     memory::Address,
     monotonic_ns,
@@ -20,7 +20,13 @@ use crate::{
 };
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{Plane, Sequence, message};
-use std::{io, slice, sync::Arc};
+use std::{
+    io, slice,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 /// The reason why frames cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -44,34 +50,62 @@ pub enum VideoExporterError {
     /// The format was set after the frame was acquired.
     #[error("the frame has the format before the present one: write a frame acquired after set_format")]
     FormerFormat,
-    /// A descriptor could not be made.
-    #[error("cannot open a stream: {0}")]
+    /// Frames of host memory were asked for, and slots are in GPU memory.
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// An exporter of raw video; dropping it ends the stream for its readers.
+/// An exporter of raw video. Clones share it; dropping the last one ends the stream for its
+/// readers. All methods may be called from any thread: frames are published one at a time.
 ///
 /// ```
-/// use frameshare::{exporter::VideoExporter, video::VideoFormat};
+/// use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
 /// # let folder = tempfile::tempdir()?;
 /// # let stream = folder.path().join("cam0.sock");
 /// # let stream = stream.to_str().ok_or("path")?;
 /// let format = VideoFormat::new("GRAY8".parse()?, 640, 480).rate(30, 1);
-/// let mut exporter = VideoExporter::new(stream, format)?; // a name such as "cam0", or a path
-/// let mut frame = exporter.frame()?;
+/// let exporter = VideoExporter::new(stream, format)?; // a name such as "cam0", or a path
+/// let mut frame = exporter.acquire(Wait::Forever)?;
 /// frame.row_mut(0, 479).fill(255); // row 479 of plane 0
-/// exporter.publish(frame)?;
+/// exporter.publish(&frame, Wait::Forever)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VideoExporter {
     exporter: Exporter,
-    interrupt: Interrupt,
+    gpu: Option<Arc<Context>>,
+    layout: Arc<Mutex<Arc<Layout>>>,
+    /// Held during a publication.
+    publication: Arc<Mutex<()>>,
+}
+
+/// A format, and the places of its frames' planes.
+#[derive(Debug)]
+struct Layout {
     format: VideoFormat,
-    planes: Vec<Plane>,
+    entries: Vec<Plane>,
+    planes: Vec<PlaneLayout>,
     size: u64,
-    /// Number of formats so far.
-    formats: u64,
+}
+
+impl Layout {
+    fn of(format: VideoFormat) -> Result<Self, VideoError> {
+        let (entries, size) = (format.default_planes()?, format.size()?);
+        let planes = (0..entries.len()).map(|plane| format.plane(plane, &entries, size));
+        Ok(Self { planes: planes.collect::<Result<_, _>>()?, entries, size, format })
+    }
+
+    fn to_format(&self) -> message::Format {
+        let VideoFormat { pixels, width, height, .. } = self.format;
+        let video = message::Video { format: pixels.name().to_owned(), width, height };
+        message::Format { caps: self.format.to_caps(), video: Some(video) }
+    }
+
+    /// Duration of a frame in ns, if the rate is fixed.
+    fn duration(&self) -> Option<u64> {
+        let rate = self.format.rate?;
+        (1_000_000_000 * u64::from(rate.denominator)).checked_div(rate.numerator.into())
+    }
 }
 
 impl VideoExporter {
@@ -80,56 +114,51 @@ impl VideoExporter {
     /// # Errors
     /// [`VideoExporterError`] for an invalid name or format, and for a stream that is in use.
     pub fn new(stream: &str, format: VideoFormat) -> Result<Self, VideoExporterError> {
-        let endpoint = Endpoint::of_text(stream)?;
-        let on_notice = |notice| log::info!(target: "frameshare", "{notice:?}");
-        Self::with(Exporter::bind(&endpoint, Config::default(), on_notice)?, format)
+        Self::open(stream, Config::default(), format)
     }
 
-    /// Opens a stream of frames in GPU memory, which work of this context writes; otherwise as
-    /// [`VideoExporter::new`].
+    /// Opens a stream with a configuration. Frames are in GPU memory if it names a GPU: work of its
+    /// context writes them. Notices go to the log.
     ///
     /// ```no_run
-    /// use frameshare::{cuda::{Context, Device, Stream}, exporter::VideoExporter, video::VideoFormat};
+    /// use frameshare::{Wait, cuda::{Device, Stream}, exporter::{Config, VideoExporter}, video::VideoFormat};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let context = Context::primary(&Device::find("0")?)?;
-    /// let stream = Stream::new(&context)?;
+    /// let config = Config::default().on_gpu(&Device::find("0")?)?; // a number, or a UUID
+    /// let stream = Stream::new(config.gpu.as_ref().ok_or("no GPU")?)?;
     /// let format = VideoFormat::new("NV12".parse()?, 1920, 1080).rate(30, 1);
-    /// let exporter = VideoExporter::on_gpu("cam0", format, &context)?;
-    /// let frame = exporter.frame()?;
+    /// let exporter = VideoExporter::open("cam0", config, format)?;
+    /// let frame = exporter.acquire(Wait::Forever)?;
     /// let luma = frame.device_pointer(0);
     /// // ... queue work on `stream` that writes there ...
-    /// exporter.publish_on(frame, &stream)?;
+    /// exporter.publish_on(&frame, &stream, Wait::Forever)?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`VideoExporter::new`], and if the GPU has no memory that can be shared.
-    pub fn on_gpu(
-        stream: &str,
-        format: VideoFormat,
-        context: &Arc<Context>,
-    ) -> Result<Self, VideoExporterError> {
+    /// As [`VideoExporter::new`], for an invalid configuration, and if the GPU has no memory that
+    /// can be shared.
+    pub fn open(stream: &str, config: Config, format: VideoFormat) -> Result<Self, VideoExporterError> {
         let endpoint = Endpoint::of_text(stream)?;
         let on_notice = |notice| log::info!(target: "frameshare", "{notice:?}");
-        let config = Config::default().gpu(Some(Arc::clone(context)));
-        Self::over(Exporter::bind(&endpoint, config, on_notice)?, format)
+        Self::bind(&endpoint, config, format, on_notice)
     }
 
-    /// Exports video with an exporter, whose slots are in host memory from now on.
+    /// Opens a stream, as [`Exporter::bind`].
     ///
     /// # Errors
-    /// [`VideoExporterError`] if the size of the frames overflows.
-    pub fn with(exporter: Exporter, format: VideoFormat) -> Result<Self, VideoExporterError> {
-        exporter.use_host_memory(true);
-        Self::over(exporter, format)
-    }
-
-    /// Exports video with an exporter, whose slots are where its configuration says.
-    fn over(exporter: Exporter, format: VideoFormat) -> Result<Self, VideoExporterError> {
-        let (planes, size, interrupt) = (format.default_planes()?, format.size()?, Interrupt::new()?);
-        let mut new = Self { exporter, interrupt, format: format.clone(), planes, size, formats: 0 };
-        new.set_format(format)?;
-        Ok(new)
+    /// As [`VideoExporter::open`].
+    pub fn bind(
+        endpoint: &Endpoint,
+        config: Config,
+        format: VideoFormat,
+        on_notice: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Result<Self, VideoExporterError> {
+        // Before the stream opens: no reader sees one without a format.
+        let layout = Arc::new(Layout::of(format)?);
+        let gpu = config.gpu.clone();
+        let exporter = Exporter::bind(endpoint, config, on_notice)?;
+        exporter.set_format(layout.to_format());
+        Ok(Self { exporter, gpu, layout: Arc::new(Mutex::new(layout)), publication: Arc::default() })
     }
 
     /// Sets the format of the following frames. Frames that were acquired before cannot be
@@ -137,46 +166,45 @@ impl VideoExporter {
     ///
     /// # Errors
     /// [`VideoError`] if the size of the frames overflows.
-    pub fn set_format(&mut self, format: VideoFormat) -> Result<(), VideoError> {
-        (self.planes, self.size) = (format.default_planes()?, format.size()?);
-        let VideoFormat { pixels, width, height, .. } = format;
-        let video = message::Video { format: pixels.name().to_owned(), width, height };
-        self.exporter.set_format(message::Format { caps: format.to_caps(), video: Some(video) });
-        self.format = format;
-        self.formats += 1;
+    pub fn set_format(&self, format: VideoFormat) -> Result<(), VideoError> {
+        let layout = Arc::new(Layout::of(format)?);
+        let _no_publication = lock(&self.publication);
+        self.exporter.set_format(layout.to_format());
+        *lock(&self.layout) = layout;
         Ok(())
     }
 
     /// Returns a frame to be written and published. Its former content is undefined. Waits for a
-    /// slot if all are in use.
+    /// slot if all are in use, as [`Exporter::acquire`] for a copy.
     ///
     /// # Errors
-    /// [`VideoExporterError::Acquire`] if no slot can be allocated or becomes free.
-    pub fn frame(&self) -> Result<NewFrame, VideoExporterError> {
-        let slot = match self.exporter.acquire(self.size, Purpose::Copy) {
-            Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
-                self.exporter.wait_for_slot(self.size, why, &self.interrupt)?
-            }
-            slot => slot?,
-        };
-        let planes = 0..self.planes.len();
-        let planes = planes.map(|plane| self.format.plane(plane, &self.planes, self.size));
-        let (planes, size, format) = (planes.collect::<Result<_, _>>()?, self.size, self.formats);
-        let on_gpu = slot.as_ptr().is_none();
-        let gpu = on_gpu.then(|| self.exporter.0.shared.lock().gpu().cloned()).flatten();
-        let slot = Draft::new(slot, gpu.as_ref());
-        Ok(NewFrame { slot, planes, size, format, pts: None, metadata: Vec::new() })
+    /// [`AcquireError`] if no slot can be allocated or becomes free.
+    pub fn acquire(&self, wait: Wait) -> Result<NewFrame, AcquireError> {
+        let layout = Arc::clone(&lock(&self.layout));
+        let slot = self.exporter.acquire(layout.size, Purpose::Copy, wait)?;
+        Ok(NewFrame {
+            slot: Draft::new(slot, self.gpu.as_ref()),
+            layout,
+            pts: None,
+            duration: None,
+            metadata: Vec::new(),
+            is_shared: AtomicBool::new(false),
+        })
     }
 
     /// Publishes a frame to every reader, and returns its sequence number. One in GPU memory is
-    /// ready behind all work of the context; [`VideoExporter::publish_on`] is cheaper.
+    /// ready behind all work of the context; [`VideoExporter::publish_on`] is cheaper. The slot is
+    /// free when readers have released it and the frame is dropped.
+    ///
+    /// Waits for lossless readers, as [`Exporter::publish`]; after an error no reader has the frame,
+    /// and it can be published again.
     ///
     /// # Errors
-    /// [`VideoExporterError::Publish`] if a wait for a lossless reader was interrupted, or the
-    /// frame is another exporter's; [`VideoExporterError::FormerFormat`].
-    pub fn publish(&self, frame: NewFrame) -> Result<Sequence, VideoExporterError> {
+    /// [`VideoExporterError::Publish`] if readers made no room in time, the wait was interrupted, or
+    /// the frame is another exporter's; [`VideoExporterError::FormerFormat`].
+    pub fn publish(&self, frame: &NewFrame, wait: Wait) -> Result<Sequence, VideoExporterError> {
         let is_host = frame.slot.as_ptr().is_some();
-        self.publish_written(frame, if is_host { Written::Cpu } else { Written::Somewhere })
+        self.publish_written(frame, if is_host { Written::Cpu } else { Written::Somewhere }, wait)
     }
 
     /// Publishes a frame in GPU memory, which is ready behind the work queued on `stream` so far.
@@ -184,56 +212,71 @@ impl VideoExporter {
     ///
     /// # Errors
     /// As [`VideoExporter::publish`].
-    pub fn publish_on(&self, frame: NewFrame, stream: &Stream) -> Result<Sequence, VideoExporterError> {
-        self.publish_written(frame, Written::On(stream))
+    pub fn publish_on(
+        &self,
+        frame: &NewFrame,
+        stream: &Stream,
+        wait: Wait,
+    ) -> Result<Sequence, VideoExporterError> {
+        self.publish_written(frame, Written::On(stream), wait)
     }
 
-    fn publish_written(&self, frame: NewFrame, written: Written<'_>) -> Result<Sequence, VideoExporterError> {
-        if frame.format != self.formats && frame.slot.belongs_to(&self.exporter) {
+    fn publish_written(
+        &self,
+        frame: &NewFrame,
+        written: Written<'_>,
+        wait: Wait,
+    ) -> Result<Sequence, VideoExporterError> {
+        let _one_at_a_time = lock(&self.publication);
+        Ok(self.exporter.publish(self.describe(frame, written)?, wait)?)
+    }
+
+    /// Returns a publication of a frame, for fields that [`NewFrame`] does not have: to be passed to
+    /// [`Exporter::publish`], from one thread at a time. The frame is read-only from now on.
+    ///
+    /// # Errors
+    /// [`VideoExporterError::FormerFormat`].
+    pub fn describe<'a>(
+        &self,
+        frame: &'a NewFrame,
+        written: Written<'a>,
+    ) -> Result<Frame<'a>, VideoExporterError> {
+        if !Arc::ptr_eq(&frame.layout, &lock(&self.layout)) && frame.slot.belongs_to(&self.exporter) {
             return Err(VideoExporterError::FormerFormat);
         }
-        let duration = self.format.rate.and_then(|rate| {
-            (1_000_000_000 * u64::from(rate.denominator)).checked_div(rate.numerator.into())
-        });
-        let places = frame.planes.iter().map(PlaneLayout::to_plane).collect::<Vec<_>>();
-        let described = Frame {
+        frame.is_shared.store(true, Relaxed);
+        Ok(Frame {
             pts: Some(frame.pts.unwrap_or_else(monotonic_ns)),
-            duration,
-            planes: &places,
+            duration: frame.duration.or_else(|| frame.layout.duration()),
+            planes: &frame.layout.entries,
             metadata: &frame.metadata,
-            ..Frame::new(frame.slot.for_publication(), frame.size, written)
-        };
-        Ok(self.exporter.publish(described, &self.interrupt)?)
+            ..Frame::new(frame.slot.for_publication(), frame.layout.size, written)
+        })
     }
 
     /// The format of the frames.
-    pub fn format(&self) -> &VideoFormat {
-        &self.format
+    pub fn format(&self) -> VideoFormat {
+        lock(&self.layout).format.clone()
     }
 
     /// The exporter, for events, statistics and the end of the stream.
     pub fn exporter(&self) -> &Exporter {
         &self.exporter
     }
-
-    /// A handle that ends waits for readers and slots from other threads.
-    pub fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
-    }
 }
 
 impl Exporter {
     /// Returns a slot in host memory whose first `size` bytes `fill` has written, for frames of any
-    /// media. Waits for a slot if all are in use. Their former content is undefined.
+    /// media. Waits for a slot if all are in use, as [`Exporter::acquire`] for a copy. Their former
+    /// content is undefined.
     ///
     /// ```
-    /// # use frameshare::{Endpoint, Interrupt, exporter::{Config, Exporter, Frame}, fence::Written};
+    /// # use frameshare::{Endpoint, Wait, exporter::{Config, Exporter, Frame}, fence::Written};
     /// # let folder = tempfile::tempdir()?;
     /// # let endpoint = Endpoint::at(folder.path().join("s.sock"))?;
-    /// # let (exporter, interrupt) = (Exporter::bind(&endpoint, Config::default(), |_| ())?, Interrupt::new()?);
-    /// exporter.use_host_memory(true);
-    /// let slot = exporter.filled(4, &interrupt, |bytes| bytes.copy_from_slice(b"unit"))?;
-    /// exporter.publish(Frame::new(&slot, 4, Written::Cpu), &interrupt)?;
+    /// # let exporter = Exporter::bind(&endpoint, Config::default(), |_| ())?;
+    /// let slot = exporter.filled(4, Wait::Forever, |bytes| bytes.copy_from_slice(b"unit"))?;
+    /// exporter.publish(Frame::new(&slot, 4, Written::Cpu), Wait::Forever)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -243,15 +286,10 @@ impl Exporter {
     pub fn filled(
         &self,
         size: u64,
-        interrupt: &Interrupt,
+        wait: Wait,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Slot, VideoExporterError> {
-        let slot = match self.acquire(size, Purpose::Copy) {
-            Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
-                self.wait_for_slot(size, why, interrupt)?
-            }
-            slot => slot?,
-        };
+        let slot = self.acquire(size, Purpose::Copy, wait)?;
         let Some(start) = slot.as_ptr() else {
             return Err(io::Error::other("slots are in GPU memory: use_host_memory sets host memory").into());
         };
@@ -261,58 +299,89 @@ impl Exporter {
     }
 }
 
-/// A frame that is written, and then published.
+/// A frame that is written, and then published. Dropped unpublished, it returns to the exporter.
 #[derive(Debug)]
 pub struct NewFrame {
     slot: Draft,
-    planes: Vec<PlaneLayout>,
-    size: u64,
-    /// The number of its format.
-    format: u64,
+    layout: Arc<Layout>,
     /// Presentation time, in ns of `CLOCK_MONOTONIC`; the time of publication by default.
     pub pts: Option<u64>,
+    /// Duration in ns; that of the format's rate by default.
+    pub duration: Option<u64>,
     /// Metadata, defined by the publisher.
     pub metadata: Vec<u8>,
+    /// Readers may have it, or get it from another holder of the slot: it is not written any more.
+    is_shared: AtomicBool,
 }
 
 impl NewFrame {
     /// The places of the planes.
     pub fn planes(&self) -> &[PlaneLayout] {
-        &self.planes
+        &self.layout.planes
+    }
+
+    /// The place of a plane.
+    ///
+    /// # Errors
+    /// [`VideoError::NoSuchPlane`].
+    pub fn plane(&self, plane: usize) -> Result<&PlaneLayout, VideoError> {
+        let name = self.layout.format.pixels.name();
+        let count = self.planes().len();
+        self.planes().get(plane).ok_or(VideoError::NoSuchPlane { index: plane, name, count })
     }
 
     /// Size in bytes.
     pub fn size(&self) -> u64 {
-        self.size
+        self.layout.size
+    }
+
+    /// The slot that it is in, for holders that write through its address. They do so before the
+    /// publication, on streams that the publication names, or on one that [`Exporter::drop_after`]
+    /// gets with the slot. [`bytes_mut`](Self::bytes_mut) is empty from now on.
+    pub fn slot(&self) -> &Slot {
+        self.is_shared.store(true, Relaxed);
+        &self.slot
+    }
+
+    /// The address of the slot. A frame whose address in GPU memory was given out, and that is
+    /// dropped unpublished, is written again when all work of the exporter's context is done.
+    pub fn address(&self) -> Address {
+        self.slot.expose()
     }
 
     /// The CUDA device pointer of the first row of a plane; `None` in host memory, and if there is
-    /// no plane of this number. Work that writes there is queued before the publication. A frame
-    /// that is dropped instead is written again when all work of the exporter's context is done.
+    /// no plane of this number. Work that writes there is queued before the publication. See
+    /// [`NewFrame::address`].
     pub fn device_pointer(&self, plane: usize) -> Option<u64> {
-        match self.slot.expose() {
-            Address::Device(start) => Some(start + self.planes.get(plane)?.offset as u64),
+        match self.address() {
+            Address::Device(start) => Some(start + self.planes().get(plane)?.offset as u64),
             Address::Host(_) => None,
         }
     }
 
-    /// All bytes of the frame; none in GPU memory.
+    /// All bytes of the frame; none in GPU memory, and none once it is published or its
+    /// [`slot`](Self::slot) was given out.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let Some(start) = self.slot.as_ptr() else { return &mut [] };
+        let is_shared = *self.is_shared.get_mut();
+        let Some(start) = self.slot.as_ptr().filter(|_| !is_shared) else { return &mut [] };
         // SAFETY: the slot has at least this size, and `self`, borrowed exclusively, is its only
         // user: see the header.
-        unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.size as usize) }
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.layout.size as usize) }
     }
 
     /// The bytes of a plane; empty if there is none of this number.
     pub fn plane_mut(&mut self, plane: usize) -> &mut [u8] {
-        let range = self.planes.get(plane).map(|plane| plane.range.clone()).unwrap_or_default();
+        let range = self.planes().get(plane).map(|plane| plane.range.clone()).unwrap_or_default();
         self.bytes_mut().get_mut(range).unwrap_or_default()
     }
 
     /// The bytes of a row of a plane, from the top, without padding; empty outside the plane.
     pub fn row_mut(&mut self, plane: usize, row: usize) -> &mut [u8] {
-        let range = self.planes.get(plane).and_then(|plane| plane.range_of(row)).unwrap_or_default();
+        let range = self.planes().get(plane).and_then(|plane| plane.range_of(row)).unwrap_or_default();
         self.plane_mut(plane).get_mut(range).unwrap_or_default()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

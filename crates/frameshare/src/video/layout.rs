@@ -32,19 +32,6 @@ pub struct PlaneLayout {
 }
 
 impl PlaneLayout {
-    /// Returns the entry of a descriptor for the plane.
-    pub(crate) fn to_plane(&self) -> Plane {
-        // Tiles are counted in the halves of the number.
-        let stride = match self.tile {
-            Some(tile) => {
-                let (columns, rows) = (self.row_bytes / tile.bytes(), self.range.len() / self.row_bytes);
-                (rows << 16 | columns) as i32
-            }
-            None => self.stride as i32,
-        };
-        Plane { offset: self.offset as u64, stride }
-    }
-
     /// Returns the bytes of a row, from the top, counted from the start of `range`; `None` outside
     /// the plane. Of a plane of tiles it is a row of tiles.
     pub fn range_of(&self, row: usize) -> Option<Range<usize>> {

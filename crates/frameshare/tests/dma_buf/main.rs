@@ -7,7 +7,7 @@ mod devices;
 
 use devices::{Buffer, Bytes, Fence, Vgem, skip, udmabuf};
 use frameshare::{
-    Endpoint, Interrupt, MemoryKind, Reason,
+    Endpoint, Interrupt, MemoryKind, Reason, Wait,
     exporter::{self, Exporter, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::importer,
@@ -60,7 +60,7 @@ impl Stream {
     fn publish(&self, slot: &Slot, keep: Option<Dropped>) -> Result<(), PublishError> {
         let frame = Frame::new(slot, slot.size(), Written::Cpu);
         let keep = keep.map(|keep| Box::new(keep) as Box<dyn std::any::Any + Send>);
-        self.exporter.publish(Frame { keep, ..frame }, &self.interrupt).map(drop)
+        self.exporter.publish(Frame { keep, ..frame }, Wait::Forever).map(drop)
     }
 
     fn take(&self, reader: &mut Reader) -> reader::Frame {
@@ -351,7 +351,7 @@ fn required_dma_bufs_exclude_readers_that_get_none() {
     let stream = Stream::new(exporter::Config::default());
     let mut readers = [true, false].map(|takes| stream.reader(reader::Config::default().dma_bufs(takes)));
     until(|| stream.exporter.reader_count() == 2);
-    let slot = stream.exporter.acquire(16, Purpose::Copy).unwrap();
+    let slot = stream.exporter.acquire(16, Purpose::Copy, Wait::No).unwrap();
     stream.publish(&slot, None).unwrap();
     let held = readers.each_mut().map(|reader| stream.take(reader));
     stream.exporter.require_dma_bufs(true);

@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, format, frame_in, holds, until};
 use frameshare::{
-    Event, MAX_CREDIT, Policy, Reason,
+    Event, MAX_CREDIT, Policy, Reason, Wait,
     exporter::{Config, Exporter, Frame, Purpose, ReaderStats, SlowReaders, Stats},
     reader::{self, Item, ReadError, Reader},
 };
@@ -117,7 +117,7 @@ fn messages_keep_their_place_in_backlog() {
     let expected = "a, event 1, frame 1, event 2, frame 2, event 3, frame 3, event 4, b, frame 4, event 5, \
                     frame 5, event 6, frame 6, end";
     assert_eq!(seen.join(", "), expected);
-    assert_eq!(exporter.drain(Duration::from_secs(20), &stream.interrupt), Ok(true));
+    assert_eq!(exporter.drain(Wait::For(Duration::from_secs(20))), Ok(true));
 }
 
 /// Publishes until the paused reader, which is the first one, is evicted; returns the number of
@@ -145,8 +145,8 @@ fn backlog_is_limited_in_oversized_metadata() {
         let metadata = vec![7; length];
         let mut most = 0;
         for _ in 0..200 {
-            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-            exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+            let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+            exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, Wait::Forever).unwrap();
             most = exporter.stats().readers.first().map_or(most, |stats| most.max(stats.waiting));
         }
         assert_eq!((most, exporter.reader_count()), (expected, 0));
@@ -313,7 +313,7 @@ fn backlog_leaves_slots_for_upstream_and_for_joining_readers() {
     let exporter = stream.exporter_with(live().max_slots(16));
     let mut paused = lossless(&stream, 2);
     stream.publish(&exporter, 1).unwrap();
-    let held: Vec<_> = (0..4).map(|_| exporter.acquire(SIZE, Purpose::Pool).unwrap()).collect();
+    let held: Vec<_> = (0..4).map(|_| exporter.acquire(SIZE, Purpose::Pool, Wait::No).unwrap()).collect();
     // 16 slots: 2 that the reader may hold, 4 of upstream, 2 in reserve.
     let mut seed = 2;
     while exporter.stats().readers[0].waiting < 8 {

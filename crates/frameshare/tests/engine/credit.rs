@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, holds, until};
 use frameshare::{
-    Reason,
+    Reason, Wait,
     exporter::{self, AcquireError, Purpose},
     reader::{self, ConnectError},
 };
@@ -30,7 +30,7 @@ fn upstream_cannot_take_reserved_slots() {
     let mut reader = stream.try_reader(reader::Config::default().max_held(4)).unwrap();
     let mut pool = Vec::new();
     let error = loop {
-        match exporter.acquire(SIZE, Purpose::Pool) {
+        match exporter.acquire(SIZE, Purpose::Pool, Wait::No) {
             Ok(slot) => pool.push(slot),
             Err(error) => break error,
         }

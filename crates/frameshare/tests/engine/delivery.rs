@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, fill, format, frame_in, holds, until};
 use frameshare::{
-    Event, Policy, Sequence,
+    Event, Policy, Sequence, Wait,
     exporter::{self, Frame, Purpose},
     reader::{self, Item},
 };
@@ -90,9 +90,9 @@ fn burst_ahead_of_its_time_fits_into_default_queue() {
         let mut reader = stream.try_reader(config).unwrap();
         let now = frameshare::monotonic_ns();
         for number in 1..=6 {
-            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
             let pts = Some(if is_ahead { now + number * PERIOD } else { now });
-            exporter.publish(Frame { pts, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+            exporter.publish(Frame { pts, ..frame_in(&slot) }, Wait::Forever).unwrap();
         }
         let stats = &exporter.stats().readers[0];
         assert_eq!((stats.queued, stats.lost), (kept, 6 - u64::from(kept)), "ahead: {is_ahead}");
@@ -182,11 +182,11 @@ fn timely_releases_make_room_for_every_reader() {
     let mut readers = [reader(Policy::Latest), reader(Policy::Lossless), reader(Policy::Latest)];
     let mut held = Vec::new();
     for seed in 1..=100 {
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         fill(slot.as_ptr().unwrap().as_ptr(), SIZE, seed);
         // The exporter has not polled since: the publication has to poll all three.
         held.clear();
-        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, Wait::Forever).unwrap();
         held.extend(readers.iter_mut().map(|reader| stream.next_frame(reader)));
         for frame in &held {
             assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));

@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, holds};
 use frameshare::{
-    Endpoint, Policy,
+    Endpoint, Policy, Wait,
     exporter::{self, BindError, ConfigError, Exporter},
     reader::{self, Item, ReadError},
 };
@@ -78,7 +78,7 @@ fn reconnecting_reader_finds_next_exporter() {
         let next = scope.spawn(|| {
             thread::sleep(Duration::from_millis(100));
             let exporter = stream.exporter();
-            exporter.wait_for_reader(&stream.interrupt).unwrap();
+            exporter.wait_for_reader(Wait::Forever).unwrap();
             stream.publish(&exporter, 2).unwrap();
             exporter
         });

@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, until};
 use frameshare::{
-    Endpoint, EndpointError, Event, Policy,
+    Endpoint, EndpointError, Event, Policy, Wait,
     exporter::{VideoExporter, VideoExporterError},
     reader::{Config, ConnectError, Frame, Frames, OpenError, ReadError},
     video::{PixelFormat, VideoFormat},
@@ -27,9 +27,9 @@ fn path(stream: &Stream) -> &str {
 
 /// Publishes a frame whose first luma byte is `mark`.
 fn publish(video: &VideoExporter, mark: u8) {
-    let mut frame = video.frame().unwrap();
+    let mut frame = video.acquire(Wait::Forever).unwrap();
     frame.row_mut(0, 0)[0] = mark;
-    video.publish(frame).unwrap();
+    video.publish(&frame, Wait::Forever).unwrap();
 }
 
 fn mark(frame: &Frame) -> u8 {
@@ -71,11 +71,11 @@ fn iterator_ends_after_error_and_not_after_interrupt() {
 #[test]
 fn frame_of_former_format_is_refused() {
     let stream = Stream::new();
-    let mut video = VideoExporter::new(path(&stream), format(6)).unwrap();
-    let former = video.frame().unwrap();
+    let video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    let former = video.acquire(Wait::Forever).unwrap();
     // The same layout, other pixels.
     video.set_format(VideoFormat::new("NV21".parse().unwrap(), 6, 4)).unwrap();
-    let refused = video.publish(former);
+    let refused = video.publish(&former, Wait::Forever);
     assert!(matches!(refused, Err(VideoExporterError::FormerFormat)), "{refused:?}");
     publish(&video, 1);
 }
@@ -88,7 +88,7 @@ fn started_stream_connects_later() {
     let video = VideoExporter::new(path(&stream), format(6)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            video.exporter().wait_for_reader(&video.interrupt()).unwrap();
+            video.exporter().wait_for_reader(Wait::Forever).unwrap();
             publish(&video, 5);
         });
         assert_eq!(mark(&frames.next_within(LIMIT).unwrap().unwrap()), 5);
@@ -107,7 +107,7 @@ fn opened_stream_continues_with_next_exporter() {
     let video = VideoExporter::new(path(&stream), format(8)).unwrap();
     let next = thread::scope(|scope| {
         scope.spawn(|| {
-            video.exporter().wait_for_reader(&video.interrupt()).unwrap();
+            video.exporter().wait_for_reader(Wait::Forever).unwrap();
             publish(&video, 2);
         });
         frames.next_within(LIMIT).unwrap().expect("no frame of the next exporter")
@@ -152,18 +152,18 @@ fn stream_that_cannot_be_opened_is_an_error() {
 #[test]
 fn new_frames_of_every_format_are_read_back() {
     let stream = Stream::new();
-    let mut video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    let video = VideoExporter::new(path(&stream), format(6)).unwrap();
     let mut frames = Frames::open(path(&stream), Config::default().policy(Policy::Lossless)).unwrap();
     for (number, pixels) in PixelFormat::all().enumerate() {
         let format = VideoFormat::new(pixels, 35, 33).rate(30000, 1001);
         video.set_format(format.clone()).unwrap();
-        let mut frame = video.frame().unwrap();
+        let mut frame = video.acquire(Wait::Forever).unwrap();
         frame.bytes_mut().fill(0);
         for plane in 0..pixels.plane_count() {
             let last = (0..).take_while(|row| !frame.row_mut(plane, *row).is_empty()).last().unwrap();
             frame.row_mut(plane, last).fill(number as u8 + 1);
         }
-        video.publish(frame).unwrap();
+        video.publish(&frame, Wait::Forever).unwrap();
         let frame = frames.next().unwrap().unwrap();
         assert_eq!(frame.format().unwrap(), &format);
         assert_eq!(frame.descriptor().duration, Some(33_366_666));
@@ -186,14 +186,14 @@ fn exporter_waits_for_slot_instead_of_failing() {
     let stream = Stream::new();
     let video = VideoExporter::new(path(&stream), format(6)).unwrap();
     // All slots are being written.
-    let frames = (0..256).map(|_| video.frame().unwrap()).collect::<Vec<_>>();
+    let frames = (0..512).map(|_| video.acquire(Wait::Forever).unwrap()).collect::<Vec<_>>();
     let start = Instant::now();
     thread::scope(|scope| {
-        let next = scope.spawn(|| video.frame().map(|_| ()));
+        let next = scope.spawn(|| video.acquire(Wait::Forever).map(|_| ()));
         thread::sleep(Duration::from_millis(100));
         drop(frames);
         next.join().unwrap().unwrap();
     });
     assert!(start.elapsed() >= Duration::from_millis(100));
-    until(|| video.frame().is_ok());
+    until(|| video.acquire(Wait::Forever).is_ok());
 }

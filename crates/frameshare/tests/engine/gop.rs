@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, fill, format, frame_in, holds, until};
 use frameshare::{
-    Event, MAX_CREDIT, Policy, Sequence,
+    Event, MAX_CREDIT, Policy, Sequence, Wait,
     exporter::{self, Exporter, Frame, Notice, Purpose, Unit},
     reader::{self, Item, Reader},
 };
@@ -21,17 +21,17 @@ use std::{
 const SIZE: u64 = 1003;
 
 /// Publishes a unit whose bytes derive from its sequence number, which is its metadata, too.
-fn publish(stream: &Stream, exporter: &Exporter, unit: Unit) -> Sequence {
-    publish_sized(stream, exporter, unit, SIZE)
+fn publish(exporter: &Exporter, unit: Unit) -> Sequence {
+    publish_sized(exporter, unit, SIZE)
 }
 
-fn publish_sized(stream: &Stream, exporter: &Exporter, unit: Unit, size: u64) -> Sequence {
+fn publish_sized(exporter: &Exporter, unit: Unit, size: u64) -> Sequence {
     let seed = exporter.stats().published + 1;
-    let slot = exporter.acquire(size, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
     fill(slot.as_ptr().unwrap().as_ptr(), size, seed);
     let metadata = seed.to_le_bytes();
     let frame = Frame { size, unit, pts: Some(seed), metadata: &metadata, flags: 7, ..frame_in(&slot) };
-    let sequence = exporter.publish(frame, &stream.interrupt).unwrap();
+    let sequence = exporter.publish(frame, Wait::Forever).unwrap();
     assert_eq!(sequence.0, seed);
     sequence
 }
@@ -76,19 +76,19 @@ fn joining_reader_gets_kept_units_then_live_frames() {
         exporter.set_format(format("video/x-h264"));
         // An earlier GOP, which is not needed.
         for unit in [Unit::Key, Unit::Delta, Unit::Key, Unit::Delta, Unit::Delta] {
-            publish(&stream, &exporter, unit);
+            publish(&exporter, unit);
         }
         let stats = exporter.stats();
         assert_eq!(stats.gop_units, 3);
         assert!((3 * SIZE..4 * SIZE).contains(&stats.gop_bytes), "{stats:?}");
         let mut reader = reader(&stream, policy);
-        publish(&stream, &exporter, Unit::Delta);
+        publish(&exporter, Unit::Delta);
         assert!(matches!(stream.next(&mut reader), Ok(Item::Format(_))));
         let kept: Vec<_> = (0..3).map(|_| stream.next_frame(&mut reader)).collect();
         assert_eq!(reader.held(), 0, "kept units take no credit");
         assert!(kept.iter().all(|unit| unit.is_kept() && unit.lost_before() == 0));
         assert_eq!(next(&stream, &mut reader), (6, false));
-        publish(&stream, &exporter, Unit::Key);
+        publish(&exporter, Unit::Key);
         assert_eq!(next(&stream, &mut reader), (7, false));
         assert_eq!((reader.stats().received, reader.stats().lost), (5, 0));
         assert_eq!(exporter.stats().readers[0].lost, 0);
@@ -128,7 +128,7 @@ fn units_around_join_have_no_gap_and_no_duplicate() {
                 let published = exporter.stats().published;
                 let (unit, size) =
                     if published.is_multiple_of(30) { (Unit::Key, 100_000) } else { (Unit::Delta, 777) };
-                publish_sized(&stream, &exporter, unit, size);
+                publish_sized(&exporter, unit, size);
                 thread::sleep(Duration::from_micros(300));
             }
         });
@@ -153,12 +153,12 @@ fn gop_over_limit_is_not_kept() {
         let config = exporter::Config::default().max_gop_bytes(3 * SIZE);
         let (exporter, wanted) = counting(&stream, config);
         for (unit, kept) in [(Unit::Key, 1), (Unit::Delta, 2), (Unit::Delta, 0), (Unit::Delta, 0)] {
-            publish(&stream, &exporter, unit);
+            publish(&exporter, unit);
             assert_eq!(exporter.stats().gop_units, kept);
         }
         let mut reader = reader(&stream, policy);
         until(|| wanted.load(Ordering::SeqCst) == 1);
-        let [_, key] = [Unit::Delta, Unit::Key].map(|unit| publish(&stream, &exporter, unit));
+        let [_, key] = [Unit::Delta, Unit::Key].map(|unit| publish(&exporter, unit));
         assert_eq!(next(&stream, &mut reader), (key.0, false));
         assert_eq!((reader.stats().lost, exporter.stats().readers[0].lost), (0, 0));
         assert_eq!(exporter.stats().gop_units, 1);
@@ -170,10 +170,10 @@ fn gop_over_limit_is_not_kept() {
 fn reader_that_accepts_no_kept_units_starts_at_key() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     let mut reader = stream.try_reader(reader::Config::default().max_gop_bytes(1000)).unwrap();
-    publish(&stream, &exporter, Unit::Delta);
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Delta);
+    publish(&exporter, Unit::Key);
     assert_eq!(next(&stream, &mut reader), (3, false));
     assert_eq!(reader.stats().lost, 0);
 }
@@ -187,7 +187,7 @@ fn format_change_and_end_drop_the_kept_gop() {
         let stream = Stream::new();
         let exporter = stream.exporter();
         exporter.set_format(format("video/x-h264"));
-        publish(&stream, &exporter, Unit::Key);
+        publish(&exporter, Unit::Key);
         // The same format again changes nothing.
         exporter.set_format(format("video/x-h264"));
         assert_eq!(exporter.stats().gop_units, 1);
@@ -197,7 +197,7 @@ fn format_change_and_end_drop_the_kept_gop() {
         exporter.go_on();
         let item = stream.next(&mut reader).unwrap();
         assert!(matches!(item, Item::Format(_)), "{item:?}");
-        let key = publish(&stream, &exporter, Unit::Key);
+        let key = publish(&exporter, Unit::Key);
         let frame = loop {
             match stream.next(&mut reader).unwrap() {
                 Item::Frame(frame) => break frame,
@@ -213,11 +213,11 @@ fn format_change_and_end_drop_the_kept_gop() {
 fn frames_that_are_no_units_are_not_kept() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    publish(&stream, &exporter, Unit::Key);
-    publish(&stream, &exporter, Unit::Whole);
+    publish(&exporter, Unit::Key);
+    publish(&exporter, Unit::Whole);
     assert_eq!(exporter.stats().gop_units, 0);
     let mut reader = reader(&stream, Policy::Latest);
-    publish(&stream, &exporter, Unit::Whole);
+    publish(&exporter, Unit::Whole);
     assert_eq!(next(&stream, &mut reader), (3, false));
 }
 
@@ -229,19 +229,19 @@ fn latest_reader_resumes_at_key_after_loss() {
     let mut reader = stream.try_reader(config).unwrap();
     // The third unit finds two untaken ones: it is lost, and so are those that depend on it.
     for unit in [Unit::Key, Unit::Delta, Unit::Delta, Unit::Delta] {
-        publish(&stream, &exporter, unit);
+        publish(&exporter, unit);
     }
     assert_eq!(next(&stream, &mut reader), (1, false));
     // There is room again.
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     assert_eq!(next(&stream, &mut reader), (2, false));
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     let item = reader.try_next().unwrap();
     assert!(item.is_none(), "a unit that depends on a lost one: {item:?}");
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     let frame = stream.next_frame(&mut reader);
     assert_eq!((sequence_of(&frame), frame.lost_before()), (7, 4));
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     assert_eq!(next(&stream, &mut reader), (8, false));
     assert_eq!((reader.stats().lost, exporter.stats().readers[0].lost), (4, 4));
 }
@@ -250,17 +250,17 @@ fn latest_reader_resumes_at_key_after_loss() {
 fn reconnected_reader_gets_kept_units_of_next_exporter() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     let config = reader::Config::default().reconnect(true).policy(Policy::Lossless);
     let mut reader = stream.try_reader(config).unwrap();
     assert_eq!(next(&stream, &mut reader), (1, true));
     drop(exporter);
     let exporter = stream.exporter();
     // The reader may be back before the second unit, or after it.
-    let _ = [Unit::Key, Unit::Delta].map(|unit| publish(&stream, &exporter, unit));
+    let _ = [Unit::Key, Unit::Delta].map(|unit| publish(&exporter, unit));
     let item = stream.next(&mut reader);
     assert!(matches!(item, Ok(Item::Reconnected)), "{item:?}");
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     let got = [(); 3].map(|()| next(&stream, &mut reader).0);
     assert_eq!((got, reader.stats().lost, reader.stats().received), ([1, 2, 3], 0, 4));
 }
@@ -271,7 +271,7 @@ fn key_unit_replaces_untaken_units() {
     let exporter = stream.exporter();
     let mut reader = stream.try_reader(reader::Config::default().max_held(8).max_queued(2)).unwrap();
     for unit in [Unit::Key, Unit::Delta, Unit::Key, Unit::Delta] {
-        publish(&stream, &exporter, unit);
+        publish(&exporter, unit);
     }
     let frame = stream.next_frame(&mut reader);
     assert_eq!((sequence_of(&frame), frame.lost_before()), (3, 2));
@@ -283,11 +283,11 @@ fn key_unit_replaces_untaken_units() {
 fn reader_waits_two_seconds_for_key_at_most() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(exporter::Config::default().max_gop_bytes(0));
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     let joined = Instant::now();
     let mut reader = reader(&stream, Policy::Latest);
     let frame = loop {
-        publish(&stream, &exporter, Unit::Delta);
+        publish(&exporter, Unit::Delta);
         if let Some(Item::Frame(frame)) =
             reader.next(Some(Duration::from_millis(50)), &stream.interrupt).unwrap()
         {
@@ -304,17 +304,17 @@ fn reader_waits_two_seconds_for_key_at_most() {
 fn end_while_reader_waits_for_key_loses_nothing() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(exporter::Config::default().max_gop_bytes(0));
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     let mut readers = [Policy::Latest, Policy::Lossless].map(|policy| reader(&stream, policy));
-    publish(&stream, &exporter, Unit::Delta);
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     exporter.end_of_stream();
     for reader in &mut readers {
         assert!(matches!(stream.next(reader), Ok(Item::EndOfStream)));
         assert_eq!((reader.stats().received, reader.stats().lost), (0, 0));
     }
     exporter.go_on();
-    publish(&stream, &exporter, Unit::Delta);
+    publish(&exporter, Unit::Delta);
     drop(exporter);
     for reader in &mut readers {
         stream.next(reader).unwrap_err();
@@ -343,10 +343,10 @@ fn requests_for_key_units_are_limited() {
         until(|| copied.load(Ordering::SeqCst) > before);
     };
     let mut reader = reader(&stream, Policy::Latest);
-    publish(&stream, &exporter, Unit::Whole);
+    publish(&exporter, Unit::Whole);
     request(&reader);
     assert_eq!(wanted.load(Ordering::SeqCst), 0, "the stream is not encoded");
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     // The kept GOP serves this one, until it has read it.
     let joined = self::reader(&stream, Policy::Latest);
     request(&joined);
@@ -372,9 +372,9 @@ fn reader_of_kept_units_asks_for_key_unit_later() {
     for policy in [Policy::Latest, Policy::Lossless] {
         let stream = Stream::new();
         let (exporter, wanted) = counting(&stream, exporter::Config::default());
-        publish(&stream, &exporter, Unit::Key);
+        publish(&exporter, Unit::Key);
         let mut reader = reader(&stream, policy);
-        publish(&stream, &exporter, Unit::Delta);
+        publish(&exporter, Unit::Delta);
         assert_eq!([(); 2].map(|()| next(&stream, &mut reader)), [(1, true), (2, false)]);
         reader.request_key_unit();
         until(|| wanted.load(Ordering::SeqCst) == 1);
@@ -388,12 +388,12 @@ fn waiting_reader_starts_at_key_of_new_stream() {
         let stream = Stream::new();
         let (exporter, wanted) = counting(&stream, exporter::Config::default());
         let mut reader = reader(&stream, policy);
-        let _ = [Unit::Delta, Unit::Delta, Unit::Key].map(|unit| publish(&stream, &exporter, unit));
+        let _ = [Unit::Delta, Unit::Delta, Unit::Key].map(|unit| publish(&exporter, unit));
         assert_eq!(next(&stream, &mut reader), (3, false));
         until(|| wanted.load(Ordering::SeqCst) == 1);
         // The units of another format depend on none of these.
         exporter.set_format(format("video/x-h265"));
-        let _ = [Unit::Delta, Unit::Key, Unit::Delta].map(|unit| publish(&stream, &exporter, unit));
+        let _ = [Unit::Delta, Unit::Key, Unit::Delta].map(|unit| publish(&exporter, unit));
         assert_eq!([(); 2].map(|()| next(&stream, &mut reader)), [(5, false), (6, false)]);
         assert_eq!((reader.stats().lost, exporter.stats().readers[0].lost), (0, 0));
     }
@@ -407,21 +407,21 @@ fn lost_key_unit_takes_its_delta_units_along() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = reader(&stream, Policy::Latest);
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     assert_eq!(next(&stream, &mut reader), (1, false));
     // More files than may be in flight.
     for _ in 0..EVENTS {
         let event = Event { kind: 9, sticky: false, payload: vec![1; 100_000] };
         exporter.send_event(event).unwrap();
     }
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Key);
     let mut events = 0;
     until(|| {
         events += usize::from(matches!(reader.try_next().unwrap(), Some(Item::Event(_))));
         events == EVENTS
     });
-    publish(&stream, &exporter, Unit::Delta);
-    publish(&stream, &exporter, Unit::Key);
+    publish(&exporter, Unit::Delta);
+    publish(&exporter, Unit::Key);
     let frame = stream.next_frame(&mut reader);
     assert_eq!((sequence_of(&frame), frame.lost_before()), (4, 2));
 }

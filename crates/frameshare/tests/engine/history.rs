@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, format, holds, until};
 use frameshare::{
-    Event, Policy,
+    Event, Policy, Wait,
     exporter::{Config, Exporter, History},
     reader::{self, Item, Reader},
 };
@@ -121,10 +121,10 @@ fn oversized_metadata_comes_with_the_kept_frame() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(keeps_last());
     for size in [10, 5_000, 100_000] {
-        let slot = exporter.acquire(100, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
         let metadata = vec![42; size];
         let frame = Frame { metadata: &metadata, ..Frame::new(&slot, 100, Written::Cpu) };
-        exporter.publish(frame, &stream.interrupt).unwrap();
+        exporter.publish(frame, Wait::Forever).unwrap();
         let frame = stream.next_frame(&mut stream.reader(Policy::Latest));
         assert!(frame.is_kept() && frame.metadata() == metadata);
     }

@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, byte, frame_in};
 use frameshare::{
-    Plane, Policy, Sequence,
+    Plane, Policy, Sequence, Wait,
     exporter::{Frame, PublishError, Purpose},
     fence::Written,
     reader::{self, Item, ReadError},
@@ -18,15 +18,15 @@ fn metadata_of_any_length_stays_with_its_frame() {
     let mut reader = stream.reader(Policy::Latest);
     for length in [0, 1, 7, 4096, 4097, 65_536, 65_537, 70_000, 1_000_000] {
         let metadata: Vec<u8> = (0..length).map(|index| byte(length, index)).collect();
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, Wait::Forever).unwrap();
         assert!(stream.next_frame(&mut reader).metadata() == metadata, "{length} bytes");
     }
     // The metadata of a lost frame does not pass to another.
     for seed in 1..=6 {
         let metadata = vec![seed; 5000];
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, Wait::Forever).unwrap();
     }
     for seed in 3..=6 {
         assert_eq!(stream.next_frame(&mut reader).metadata(), vec![seed; 5000]);
@@ -38,7 +38,7 @@ fn times_planes_and_flags_arrive_unchanged() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     let planes = [Plane { offset: 0, stride: 100 }, Plane { offset: 5000, stride: -50 }];
     let frame = Frame {
         offset: 64,
@@ -50,14 +50,14 @@ fn times_planes_and_flags_arrive_unchanged() {
         planes: &planes,
         ..frame_in(&slot)
     };
-    exporter.publish(frame, &stream.interrupt).unwrap();
+    exporter.publish(frame, Wait::Forever).unwrap();
     let frame = stream.next_frame(&mut reader);
     let found = frame.descriptor();
     assert_eq!((found.pts, found.dts, found.duration), (Some(1), None, Some(3)));
     assert_eq!((found.media_offset, found.media_offset_end, found.flags), (None, Some(5), 6));
     assert_eq!((frame.len(), found.used_planes()), (9000, &planes[..]));
     let outside = Frame { offset: slot.size() - 10, size: 11, ..frame_in(&slot) };
-    assert!(matches!(exporter.publish(outside, &stream.interrupt), Err(PublishError::Invalid(_))));
+    assert!(matches!(exporter.publish(outside, Wait::Forever), Err(PublishError::Invalid(_))));
 }
 
 /// Metadata over 64 KiB goes by message, and waits if the socket has no room.
@@ -80,9 +80,9 @@ fn paused_reader_gets_metadata(policy: Policy, size: usize) {
     thread::scope(|scope| {
         scope.spawn(|| {
             for sequence in 1..=FRAMES {
-                let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+                let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
                 let frame = Frame { metadata: &metadata(sequence), ..frame_in(&slot) };
-                assert_eq!(exporter.publish(frame, &stream.interrupt), Ok(Sequence(sequence)));
+                assert_eq!(exporter.publish(frame, Wait::Forever), Ok(Sequence(sequence)));
             }
             exporter.end_of_stream();
         });
@@ -111,8 +111,8 @@ fn readers_of_any_age_share_large_areas() {
     let exporter = stream.exporter();
     let publish = |seed: u8| {
         let metadata = vec![seed; 60_000];
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, Wait::Forever).unwrap();
     };
     let mut early = stream.reader(Policy::Lossless);
     publish(1);
@@ -133,8 +133,8 @@ fn metadata_in_large_area_obeys_readers_limit() {
         stream.try_reader(reader::Config::default().max_queued(2).max_metadata_bytes(10_000)).unwrap();
     for length in [10_000, 10_001] {
         let metadata = vec![7; length];
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, Wait::Forever).unwrap();
     }
     assert_eq!(stream.next_frame(&mut reader).metadata(), vec![7; 10_000]);
     let error = stream.next(&mut reader).unwrap_err();
@@ -148,9 +148,9 @@ fn metadata_beyond_large_areas_arrives_as_message() {
     let exporter = stream.exporter();
     let publish = |seed: u32| {
         let metadata = vec![seed as u8; 5000];
-        let slot = exporter.acquire(64, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(64, Purpose::Copy, Wait::No).unwrap();
         let frame = Frame { metadata: &metadata, ..Frame::new(&slot, 64, Written::Cpu) };
-        exporter.publish(frame, &stream.interrupt).unwrap();
+        exporter.publish(frame, Wait::Forever).unwrap();
     };
     let config = reader::Config::default().policy(Policy::Lossless).max_held(16);
     let mut readers: Vec<_> = (0..5).map(|_| stream.try_reader(config.clone()).unwrap()).collect();

@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, format, until};
 use frameshare::{
-    FenceKind, MemoryKind, Policy, Reason,
+    FenceKind, MemoryKind, Policy, Reason, Wait,
     exporter::{self, Exporter, History, LosslessReaders, Notice, SlowReaders},
     monotonic_ns,
     observer::{
@@ -174,7 +174,7 @@ fn observer_takes_no_part_in_stream() {
     let config = exporter::Config::default().max_slots(4);
     let exporter = Exporter::bind(&stream.endpoint, config, move |notice| drop(sender.send(notice))).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| exporter.wait_for_reader(&stream.interrupt));
+        let waiting = scope.spawn(|| exporter.wait_for_reader(Wait::Forever));
         let observers: Vec<_> = (0..16).map(|_| observe(&stream)).collect();
         assert_eq!(exporter.reader_count(), 0);
         let stats = exporter.stats();

@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, byte, fill, format};
 use frameshare::{
-    Plane, Policy,
+    Plane, Policy, Wait,
     exporter::{Exporter, Frame, Purpose},
     fence::Written,
     reader,
@@ -31,10 +31,10 @@ fn send_with_flags(
     if !caps.is_empty() {
         exporter.set_format(format(caps));
     }
-    let slot = exporter.acquire(size, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
     fill(slot.as_ptr().unwrap().as_ptr(), size, 1);
     let frame = Frame { planes, flags, ..Frame::new(&slot, size, Written::Cpu) };
-    exporter.publish(frame, &stream.interrupt).unwrap();
+    exporter.publish(frame, Wait::Forever).unwrap();
     stream.next_frame(&mut reader)
 }
 

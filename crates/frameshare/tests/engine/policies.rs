@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, frame_in, holds, until};
 use frameshare::{
-    Event, Policy, Reason,
+    Event, Policy, Reason, Wait,
     exporter::{self, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose},
     monotonic_ns,
     reader::{self, ConnectError, Item, ReadError},
@@ -42,7 +42,7 @@ fn unlimited_reader_timeout_never_evicts() {
         let publishes = scope.spawn(|| stream.publish(&exporter, 99));
         let is_named = |notice| matches!(notice, Notice::ReaderBlocking { .. });
         while !is_named(notices.recv_timeout(Duration::from_secs(20)).unwrap()) {}
-        stream.interrupt.set();
+        exporter.interrupt().set();
         assert_eq!(publishes.join().unwrap(), Err(PublishError::Interrupted));
     });
     assert_eq!(exporter.reader_count(), 1);
@@ -100,10 +100,10 @@ fn released_reader_beside_stuck_one_is_kept() {
         let [mut slow, mut good] = [(); 2].map(|()| stream.try_reader(config()).unwrap());
         stream.publish(&exporter, 1).unwrap();
         let held = (stream.next_frame(&mut slow), stream.next_frame(&mut good));
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         // The exporter has not polled since.
         drop(held.1);
-        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, Wait::Forever).unwrap();
         assert_eq!(exporter.stats().readers.iter().map(|reader| reader.info.id).collect::<Vec<_>>(), [2]);
     }
 }
@@ -117,11 +117,11 @@ fn ended_leases_are_reclaimed_after_blocked_publish() {
     };
     let (mut full, mut other) = (reader(Policy::Lossless, 1), reader(Policy::Latest, 4));
     let surface = Arc::new(());
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     for _ in 0..20 {
         // As for a decoder's surface: nothing is acquired for it.
         let keep: Option<Box<dyn std::any::Any + Send>> = Some(Box::new(surface.clone()));
-        exporter.publish(Frame { keep, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        exporter.publish(Frame { keep, ..frame_in(&slot) }, Wait::Forever).unwrap();
         assert_eq!(Arc::strong_count(&surface), 2, "all are back but the one that was just published");
         drop((stream.next_frame(&mut full), stream.next_frame(&mut other)));
     }
@@ -209,8 +209,8 @@ fn late_frame_is_for_lossless_readers_only() {
     let (mut every, mut newest) = (stream.reader(Policy::Lossless), stream.reader(Policy::Latest));
     let never = Some(u64::MAX);
     for (seed, late_after) in [(1, None), (2, Some(0)), (3, Some(monotonic_ns())), (4, never)] {
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { late_after, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(Frame { late_after, ..frame_in(&slot) }, Wait::Forever).unwrap();
         let frame = stream.next_frame(&mut every);
         assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));
     }
@@ -235,8 +235,8 @@ fn frame_that_waits_too_long_is_late() {
     let late_after = Some(monotonic_ns() + 50_000_000);
     thread::scope(|scope| {
         let publishes = scope.spawn(|| {
-            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-            exporter.publish(Frame { late_after, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+            let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+            exporter.publish(Frame { late_after, ..frame_in(&slot) }, Wait::Forever).unwrap();
         });
         thread::sleep(Duration::from_millis(100));
         assert!(!publishes.is_finished());

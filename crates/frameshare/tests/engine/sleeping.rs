@@ -5,7 +5,7 @@
 
 use crate::stream::{Stream, frame_in, holds, until};
 use frameshare::{
-    Event, MAX_CREDIT, Policy,
+    Event, MAX_CREDIT, Policy, Wait,
     exporter::Purpose,
     machine::has_futex_waitv,
     reader::{self, Item, Reader, Stats},
@@ -143,8 +143,8 @@ fn reader_sleeps_on_its_socket_while_a_stream_pauses() {
         });
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(400));
-            let slot = exporter.acquire(100, Purpose::Copy).unwrap();
-            exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+            let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
+            exporter.publish(frame_in(&slot), Wait::Forever).unwrap();
         }
         let stats = reading.join().unwrap();
         // One for each pause, besides those that messages end.

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Slots: several publications of one slot, user data, and exhausted memory.
+//! Slots: several publications of one slot, user data, and waits for a free one.
 
 use crate::stream::{SIZE, Stream, format, frame_in};
 use frameshare::{
-    Interrupt, MemoryKind, Policy,
+    Policy, Wait,
     exporter::{self, AcquireError, Frame, Purpose},
-    memory::{MemoryError, Operation},
     reader,
 };
 use std::{
-    io,
+    iter,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -24,9 +23,9 @@ fn slot_published_twice_is_free_after_both_leases() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-    exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
-    exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+    exporter.publish(frame_in(&slot), Wait::Forever).unwrap();
+    exporter.publish(frame_in(&slot), Wait::Forever).unwrap();
     drop(slot);
     let first = stream.next_frame(&mut reader);
     let second = stream.next_frame(&mut reader);
@@ -49,9 +48,9 @@ fn keep_is_dropped_after_last_lease() {
     let exporter = stream.exporter();
     let dropped = Arc::new(AtomicUsize::new(0));
     let publish = || {
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         let keep: Box<dyn std::any::Any + Send> = Box::new(Counter(dropped.clone()));
-        exporter.publish(Frame { keep: Some(keep), ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        exporter.publish(Frame { keep: Some(keep), ..frame_in(&slot) }, Wait::Forever).unwrap();
     };
     publish();
     assert_eq!(dropped.load(Ordering::SeqCst), 1, "no reader: it is dropped at once");
@@ -98,56 +97,24 @@ fn slot_user_data_is_dropped_before_memory() {
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
 }
 
+/// Control: without a wait, both attempts fail at once.
 #[test]
-fn exhausted_memory_reuses_large_enough_slots() {
+fn acquisition_waits_for_a_slot_of_its_purpose() {
     let stream = Stream::new();
-    let exporter = stream.exporter();
-    let interrupt = Interrupt::new().unwrap();
-    let wait = |size| {
-        let cause = io::Error::from(io::ErrorKind::OutOfMemory);
-        let error = MemoryError::new(Operation::Allocate, size, MemoryKind::Host, cause);
-        exporter.wait_for_slot(size, error.into(), &interrupt)
-    };
-    assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-    let held = slot.size();
-    drop(slot);
-    assert_eq!(wait(SIZE).unwrap().size(), held);
-    assert!(matches!(wait(held + 1), Err(AcquireError::Memory(_))), "it is too small");
-    let _held = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-    let why = AcquireError::Exhausted { max_slots: 1 };
-    let begin = Instant::now();
-    let waited = exporter.wait_for_slot_within(SIZE, why, Duration::from_millis(10), &interrupt);
-    assert!(matches!(waited, Err(AcquireError::Exhausted { max_slots: 1 })), "{waited:?}");
-    assert!(begin.elapsed() < exporter::Config::default().reader_timeout);
-}
-
-#[test]
-fn slot_waiter_gets_first_released_slot() {
-    let stream = Stream::new();
-    let exporter = stream.exporter();
-    let interrupt = Interrupt::new().unwrap();
-    let wait = || {
-        let cause = io::Error::from(io::ErrorKind::OutOfMemory);
-        let error = MemoryError::new(Operation::Allocate, SIZE, MemoryKind::Host, cause);
-        let begin = Instant::now();
-        exporter.wait_for_slot(SIZE, error.into(), &interrupt).unwrap();
-        begin.elapsed()
-    };
-    let later = |what: Box<dyn Send>| {
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(50));
-            drop(what);
-        })
-    };
-    let limit = exporter::Config::default().reader_timeout;
-    // Neither sends a wake-up: an upstream holder of a slot, and a `latest` reader.
-    let upstream = later(Box::new(exporter.acquire(SIZE, Purpose::Pool).unwrap()));
-    assert!(wait() < limit);
-    upstream.join().unwrap();
-    let mut reader = stream.reader(Policy::Latest);
-    stream.publish(&exporter, 1).unwrap();
-    let reading = later(Box::new(stream.next_frame(&mut reader)));
-    assert!(wait() < limit);
-    reading.join().unwrap();
+    let exporter = stream.exporter_with(exporter::Config::default().max_slots(4));
+    for purpose in [Purpose::Pool, Purpose::Copy] {
+        let held: Vec<_> = iter::from_fn(|| exporter.acquire(SIZE, purpose, Wait::No).ok()).collect();
+        assert!(!held.is_empty(), "{purpose:?}");
+        for wait in [Wait::No, Wait::For(Duration::from_millis(10)), Wait::Until(Instant::now())] {
+            let acquired = exporter.acquire(SIZE, purpose, wait);
+            assert!(matches!(acquired, Err(AcquireError::Exhausted { max_slots: 4 })), "{acquired:?}");
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                drop(held);
+            });
+            exporter.acquire(SIZE, purpose, Wait::Forever).unwrap();
+        });
+    }
 }

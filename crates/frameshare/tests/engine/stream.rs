@@ -3,7 +3,7 @@
 //! One stream in a folder of its own, and frames whose content derives from a seed.
 
 use frameshare::{
-    Endpoint, Format, Interrupt, MAX_CREDIT, Policy, Sequence,
+    Endpoint, Format, Interrupt, MAX_CREDIT, Policy, Sequence, Wait,
     exporter::{self, Exporter, Frame, PublishError, Purpose},
     fence::Written,
     reader::{self, ConnectError, Item, ReadError, Reader},
@@ -50,9 +50,9 @@ impl Stream {
     }
 
     pub fn publish_sized(&self, exporter: &Exporter, seed: u64, size: u64) -> Result<Sequence, PublishError> {
-        let slot = exporter.acquire(size, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
         fill(slot.as_ptr().unwrap().as_ptr(), size, seed);
-        exporter.publish(Frame { size, ..frame_in(&slot) }, &self.interrupt)
+        exporter.publish(Frame { size, ..frame_in(&slot) }, Wait::Forever)
     }
 
     /// Returns the next item, which has to arrive.

@@ -4,8 +4,8 @@
 
 use crate::stream::{SIZE, Stream, frame_in, holds};
 use frameshare::{
-    Event, Interrupt, Policy, Sequence,
-    exporter::{PublishError, Purpose},
+    Event, Interrupt, Policy, Sequence, Wait,
+    exporter::{self, PublishError, Purpose},
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,8 +34,8 @@ fn every_wait_can_be_interrupted() {
         let error = Reader::connect(&stream.endpoint, config.clone(), &interrupt).unwrap_err();
         assert!(matches!(error, ConnectError::Interrupted), "{error}");
     });
-    let exporter = stream.exporter();
-    interrupted(&|| assert!(exporter.wait_for_reader(&interrupt).is_err()));
+    let exporter = stream.exporter_with(exporter::Config::default().interrupt(Some(interrupt.clone())));
+    interrupted(&|| assert!(exporter.wait_for_reader(Wait::Forever).is_err()));
     let mut reader = stream.reader(Policy::Lossless);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -48,38 +48,39 @@ fn every_wait_can_be_interrupted() {
     for seed in 1..=4 {
         stream.publish(&exporter, seed).unwrap();
     }
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     interrupted(&|| {
-        assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Err(PublishError::Interrupted));
+        assert_eq!(exporter.publish(frame_in(&slot), Wait::Forever), Err(PublishError::Interrupted));
     });
-    interrupted(&|| assert!(exporter.drain(Duration::from_secs(60), &interrupt).is_err()));
+    interrupted(&|| assert!(exporter.drain(Wait::For(Duration::from_secs(60))).is_err()));
     // An interrupted frame is not published: the sequence continues without a gap.
     for seed in 1..=4 {
         assert!(holds(&stream.next_frame(&mut reader), seed));
     }
-    assert_eq!(exporter.drain(Duration::from_secs(60), &interrupt), Ok(true));
-    assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Ok(Sequence(5)));
-    assert_eq!(exporter.drain(Duration::ZERO, &interrupt), Ok(false));
+    assert_eq!(exporter.drain(Wait::For(Duration::from_secs(60))), Ok(true));
+    assert_eq!(exporter.publish(frame_in(&slot), Wait::Forever), Ok(Sequence(5)));
+    assert_eq!(exporter.drain(Wait::For(Duration::ZERO)), Ok(false));
 }
 
 #[test]
 fn publication_without_room_ends_at_its_timeout() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let interrupt = Interrupt::new().unwrap();
     let mut reader = stream.reader(Policy::Lossless);
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-    let publish = || exporter.publish_within(frame_in(&slot), Duration::from_millis(10), &interrupt);
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
+    let publish = |wait| exporter.publish(frame_in(&slot), wait);
     let mut published = 0;
-    while let Some(sequence) = publish().unwrap() {
+    while let Ok(sequence) = publish(Wait::No) {
         published += 1;
         assert_eq!(sequence, Sequence(published));
     }
-    assert_eq!(publish(), Ok(None));
+    let soon = Duration::from_millis(10);
+    for wait in [Wait::No, Wait::For(soon), Wait::Until(Instant::now() + soon)] {
+        assert_eq!(publish(wait), Err(PublishError::NoRoom), "{wait:?}");
+    }
     // The reader has the frames before, and then the one that had no room.
     assert_eq!(stream.next_frame(&mut reader).descriptor().sequence, Sequence(1));
-    let sequence = exporter.publish_within(frame_in(&slot), Duration::from_secs(60), &interrupt);
-    assert_eq!(sequence, Ok(Some(Sequence(published + 1))));
+    assert_eq!(publish(Wait::For(Duration::from_secs(60))), Ok(Sequence(published + 1)));
 }
 
 /// Returns whether a reader's descriptor becomes readable within this number of seconds.
@@ -176,7 +177,7 @@ fn concurrent_waits_miss_no_wake_up() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                exporter.drain(Duration::from_millis(20), &stream.interrupt).unwrap();
+                exporter.drain(Wait::For(Duration::from_millis(20))).unwrap();
             }
         });
         scope.spawn(|| {
@@ -219,11 +220,11 @@ fn exporter_falling_asleep_misses_no_release() {
                 drop(frame);
             }
         });
-        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         let mut missed = 0;
         for _ in 0..FRAMES {
             let begin = Instant::now();
-            exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+            exporter.publish(frame_in(&slot), Wait::Forever).unwrap();
             // A missed release costs a second, and many would be missed. An emulated machine takes
             // milliseconds for each frame.
             missed += u32::from(begin.elapsed() > Duration::from_millis(900));

@@ -3,6 +3,7 @@
 //! Slot allocator shared by all pools of one run of the sink.
 
 use super::HostPool;
+use frameshare::Wait;
 use frameshare::exporter::{Exporter, Purpose, Slot};
 use glib::prelude::*;
 use std::sync::{
@@ -57,7 +58,7 @@ impl SlotAllocator {
             return None;
         }
         let exporter = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
-        match exporter.as_ref()?.acquire(size, Purpose::Pool) {
+        match exporter.as_ref()?.acquire(size, Purpose::Pool, Wait::No) {
             Ok(slot) => Some(slot),
             Err(error) => {
                 gst::debug!(super::CAT, "no slot of {size} bytes for upstream: {error}");

@@ -12,6 +12,7 @@ use crate::{
     ffi::base_sink::{PacedSinkImpl, preroll},
     sync::lock,
 };
+use frameshare::Wait;
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 
@@ -33,10 +34,9 @@ impl FrameshareSink {
         loop {
             stream.waiting.begin();
             // Checked after `begin`: a change from here on interrupts the wait.
-            let waited =
-                if is_wanted() { stream.exporter.wait_for_reader(&stream.interrupt) } else { Ok(()) };
+            let waited = if is_wanted() { stream.exporter.wait_for_reader(Wait::Forever) } else { Ok(true) };
             match (stream.waiting.end(), waited) {
-                (_, Ok(())) => break,
+                (_, Ok(_)) => break,
                 (true, Err(_)) => drop(self.obj().wait_preroll()?),
                 (false, Err(_)) => {}
             }

@@ -10,7 +10,10 @@ use super::{
     stream::{Place, Stream},
 };
 use crate::sync::lock;
-use frameshare::exporter::{AcquireError, PublishError};
+use frameshare::{
+    Wait,
+    exporter::{AcquireError, PublishError, Purpose},
+};
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 use std::{
@@ -137,9 +140,9 @@ impl FrameshareSink {
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         match first.unwrap_or_else(&place) {
-            tried @ Err(PlaceError::NoneFree(..)) => {
+            Err(PlaceError::NoneFree(size, _)) => {
                 stream.slots.want_slots(true);
-                let placed = self.place_when_free(stream, tried, place);
+                let placed = self.place_when_free(stream, size, place);
                 stream.slots.want_slots(false);
                 placed
             }
@@ -164,7 +167,7 @@ impl FrameshareSink {
                 Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => {}
                 tried => return tried.map_err(|error| self.post_place_error(error)),
             }
-            if stream.interrupt.is_set() {
+            if stream.waiting.is_unlocked() {
                 self.obj().wait_preroll()?;
                 begin = Instant::now();
             }
@@ -178,24 +181,21 @@ impl FrameshareSink {
     fn place_when_free(
         &self,
         stream: &Stream,
-        mut tried: Result<Placed, PlaceError>,
+        mut size: u64,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
-        while let Err(PlaceError::NoneFree(size, error)) = tried {
-            tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
-                Ok(slot) => {
-                    // The next attempt finds it.
-                    drop(slot);
-                    place()
-                }
-                Err(AcquireError::Interrupted) => {
-                    self.obj().wait_preroll()?;
-                    place()
-                }
-                Err(error) => Err(PlaceError::NoSlot(error)),
-            };
+        loop {
+            match stream.exporter.acquire(size, Purpose::Copy, Wait::Forever) {
+                // The next attempt finds it.
+                Ok(slot) => drop(slot),
+                Err(AcquireError::Interrupted) => drop(self.obj().wait_preroll()?),
+                Err(error) => return Err(self.post_place_error(PlaceError::NoSlot(error))),
+            }
+            match place() {
+                Err(PlaceError::NoneFree(next, _)) => size = next,
+                tried => return tried.map_err(|error| self.post_place_error(error)),
+            }
         }
-        tried.map_err(|error| self.post_place_error(error))
     }
 
     pub(super) fn forget_prepared(&self) {

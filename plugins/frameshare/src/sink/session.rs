@@ -10,7 +10,7 @@ use super::{
     stream::Stream,
 };
 use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
-use frameshare::{Interrupt, exporter::Exporter};
+use frameshare::{Wait, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::{
@@ -23,9 +23,6 @@ impl FrameshareSink {
     pub(super) fn open(&self) -> Result<(), gst::ErrorMessage> {
         let settings = lock(&self.settings).clone();
         let endpoint = settings.endpoint()?;
-        let interrupt = Interrupt::new().map_err(|error| {
-            gst::error_msg!(gst::ResourceError::Failed, ("Cannot make an eventfd: {}", error))
-        })?;
         let sink = self.obj().downgrade();
         let observer = move |notice| {
             if let Some(sink) = sink.upgrade() {
@@ -44,7 +41,7 @@ impl FrameshareSink {
             Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
         }
         *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, &settings)));
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, gpu, &settings)));
         // Readers that connected before are counted.
         self.obj().notify("num-clients");
         Ok(())
@@ -89,7 +86,7 @@ impl PacedSinkImpl for FrameshareSink {
         let begin = Instant::now();
         loop {
             let left = timeout.saturating_sub(begin.elapsed());
-            match stream.exporter.drain(left, &stream.interrupt) {
+            match stream.exporter.drain(Wait::For(left)) {
                 Ok(true) => break,
                 Ok(false) => {
                     gst::warning!(CAT, imp = self, "lossless readers did not finish within {timeout:?}");

@@ -18,7 +18,7 @@ use crate::{
     pool::SlotAllocator,
 };
 use frameshare::{
-    Interrupt, Sequence,
+    Sequence, Wait,
     exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot, Unit},
     fence::Written,
 };
@@ -53,7 +53,6 @@ pub(super) struct Place {
 pub(super) struct Stream {
     pub(super) exporter: Exporter,
     pub(super) slots: Arc<SlotAllocator>,
-    pub(super) interrupt: Interrupt,
     pub(super) waiting: Waiting,
     pub(super) failure: Failure,
     pub(super) copy_stats: CopyStats,
@@ -76,22 +75,16 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(
-        exporter: Exporter,
-        interrupt: Interrupt,
-        gpu: Result<Gpu, NoGpu>,
-        settings: &Settings,
-    ) -> Self {
+    pub(super) fn new(exporter: Exporter, gpu: Result<Gpu, NoGpu>, settings: &Settings) -> Self {
         let slots = Arc::new(SlotAllocator::new(exporter.clone()));
         let (gpu, no_gpu) = match gpu {
             Ok(gpu) => (OnceLock::from(gpu), NoGpu::NotYet),
             Err(why) => (OnceLock::new(), why),
         };
         Self {
+            waiting: Waiting::new(exporter.interrupt()),
             exporter,
             slots,
-            waiting: Waiting::new(interrupt.clone()),
-            interrupt,
             failure: Failure::default(),
             copy_stats: CopyStats::default(),
             gpu,
@@ -295,7 +288,7 @@ impl Stream {
 
     /// Returns a slot to copy into. Unused buffers in upstream's pool make room for it.
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
-        let acquire = || self.exporter.acquire(size, Purpose::Copy);
+        let acquire = || self.exporter.acquire(size, Purpose::Copy, Wait::No);
         let slot = acquire().or_else(|error| {
             self.slots.trim();
             self.exporter.reclaim();
@@ -346,7 +339,7 @@ impl Stream {
                 Path::Copied | Path::Uploaded => None,
             },
         };
-        let sequence = self.exporter.publish(frame, &self.interrupt)?;
+        let sequence = self.exporter.publish(frame, Wait::Forever)?;
         self.copy_stats.published(placed.path);
         Ok(sequence)
     }

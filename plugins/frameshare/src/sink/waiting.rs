@@ -33,6 +33,11 @@ impl Waiting {
         self.interrupt.set();
     }
 
+    /// Returns whether `GstBaseSink` interrupts all waits.
+    pub(super) fn is_unlocked(&self) -> bool {
+        lock(&self.state).unlocked
+    }
+
     pub(super) fn unlock_stop(&self) {
         let mut state = lock(&self.state);
         state.unlocked = false;

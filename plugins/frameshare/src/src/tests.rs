@@ -5,7 +5,7 @@
 use super::{FrameshareSrc, settings::FrameshareSrcWake};
 use crate::meta::FrameshareMeta;
 use frameshare::{
-    Endpoint, Format, Interrupt, Plane, Sequence, Video,
+    Endpoint, Format, Interrupt, Plane, Sequence, Video, Wait,
     exporter::{Config, Exporter, Frame, Purpose, Slot},
     monotonic_ns,
 };
@@ -51,13 +51,13 @@ impl Stream {
     fn publish(&self, value: u8, planes: &[Plane], pts: Option<u64>) -> Sequence {
         let size =
             planes.iter().map(|plane| plane.offset + plane.stride as u64 * 16).max().unwrap_or(SIZE as u64);
-        let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();
+        let slot = self.exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
         crate::ffi::frame_bytes::paint(&slot, value);
-        self.exporter.publish(Frame { pts, ..frame(&slot, size, planes) }, &self.interrupt).unwrap()
+        self.exporter.publish(Frame { pts, ..frame(&slot, size, planes) }, Wait::Forever).unwrap()
     }
 
     fn wait_for_reader(&self) {
-        self.exporter.wait_for_reader(&self.interrupt).unwrap();
+        self.exporter.wait_for_reader(Wait::Forever).unwrap();
     }
 
     fn reader(&self) -> Downstream {
@@ -185,9 +185,9 @@ impl Publisher {
         let interrupt = stream.interrupt.clone();
         let publish = move || {
             for index in 0..frames {
-                let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy).unwrap();
+                let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy, Wait::No).unwrap();
                 crate::ffi::frame_bytes::paint(&slot, index);
-                if stream.exporter.publish(frame(&slot, SIZE as u64, &[]), &stream.interrupt).is_err() {
+                if stream.exporter.publish(frame(&slot, SIZE as u64, &[]), Wait::Forever).is_err() {
                     return;
                 }
             }
@@ -360,9 +360,9 @@ fn planes_outside_frame_are_an_error() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
-    let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy).unwrap();
+    let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy, Wait::No).unwrap();
     let planes = [Plane { offset: 0, stride: 1_000_000 }];
-    stream.exporter.publish(frame(&slot, SIZE as u64, &planes), &stream.interrupt).unwrap();
+    stream.exporter.publish(frame(&slot, SIZE as u64, &planes), Wait::Forever).unwrap();
     assert!(reader.error().matches(gst::StreamError::Format));
 }
 

@@ -275,15 +275,14 @@ fn pause_does_not_wait_for_events_blocked_downstream() {
 /// The stream continues after any event of an exporter.
 #[test]
 fn unknown_and_malformed_events_are_dropped() {
-    use frameshare::{Endpoint, Event, Format, Interrupt, exporter};
+    use frameshare::{Endpoint, Event, Format, Wait, exporter};
     init();
     let folder = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
     let exporter = exporter::Exporter::bind(&endpoint, exporter::Config::default(), |_| {}).unwrap();
-    let interrupt = Interrupt::new().unwrap();
     exporter.set_format(Format { caps: GRAY.into(), video: None });
     let reader = Reader::new(endpoint.path());
-    exporter.wait_for_reader(&interrupt).unwrap();
+    exporter.wait_for_reader(Wait::Forever).unwrap();
     for kind in (0..10).chain([1000, 1 << 31, u32::MAX]) {
         for payload in
             [vec![], vec![0; 3], vec![0xff; 300], b"app, x=\0y".to_vec(), b"\x80\x80\x80\x80\x10".to_vec()]
@@ -291,9 +290,9 @@ fn unknown_and_malformed_events_are_dropped() {
             exporter.send_event(Event { kind, sticky: kind % 2 == 0, payload }).unwrap();
         }
     }
-    let slot = exporter.acquire(GRAY_SIZE as u64, exporter::Purpose::Copy).unwrap();
+    let slot = exporter.acquire(GRAY_SIZE as u64, exporter::Purpose::Copy, Wait::No).unwrap();
     let frame = exporter::Frame::new(&slot, GRAY_SIZE as u64, frameshare::fence::Written::Cpu);
-    exporter.publish(frame, &interrupt).unwrap();
+    exporter.publish(frame, Wait::Forever).unwrap();
     let (buffer, _, events) = reader.next_buffer();
     assert_eq!(buffer.size(), GRAY_SIZE);
     let custom = |event: &&gst::Event| event.structure().is_some_and(|fields| fields.name() == "app");

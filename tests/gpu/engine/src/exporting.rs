@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use frameshare::exporter::{
-    self, AcquireError, Draft, Exporter, Frame, History, Notice, PublishError, Purpose, Slot, SlowReaders,
+    self, Draft, Exporter, Frame, History, Notice, PublishError, Purpose, Slot, SlowReaders,
 };
 use frameshare::fence::Written;
-use frameshare::{Endpoint, Format, Interrupt, Sequence};
+use frameshare::{Endpoint, Format, Sequence, Wait};
 use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
 use frameshare_cuda::memory::legacy;
@@ -31,7 +31,6 @@ use crate::measure::Meter;
 pub struct Exporting {
     // Dropped first: the exporter may wait for work on the streams.
     exporter: Exporter,
-    interrupt: Interrupt,
     gpu: Gpu,
     /// Stream of the second writer.
     second: Stream,
@@ -124,7 +123,6 @@ impl Exporting {
             move |notice| reported.lock().unwrap_or_else(PoisonError::into_inner).push(in_words(&notice));
         Ok(Exporting {
             exporter: Exporter::bind(&Endpoint::at(&bind.path)?, config, observer)?,
-            interrupt: Interrupt::new()?,
             second: gpu.another_stream()?,
             gpu,
             source: None,
@@ -169,7 +167,7 @@ impl Exporting {
             Command::Publish(publish) => return self.publish(&publish).map(Reply::Published),
             Command::Soil { kind } => gpu::soil(&self.gpu, kind)?,
             Command::HoldSlots { size } => {
-                while let Ok(slot) = self.exporter.acquire(size, Purpose::Pool) {
+                while let Ok(slot) = self.exporter.acquire(size, Purpose::Pool, Wait::No) {
                     self.held.push(slot);
                 }
                 return Ok(Reply::Number(self.held.len() as u64));
@@ -179,7 +177,7 @@ impl Exporting {
             Command::HostMemory { yes } => self.exporter.use_host_memory(yes),
             Command::EndOfStream => self.exporter.end_of_stream(),
             Command::Drain { ms } => {
-                let drained = self.exporter.drain(Duration::from_millis(ms), &self.interrupt)?;
+                let drained = self.exporter.drain(Wait::For(Duration::from_millis(ms)))?;
                 ensure!(drained, "lossless readers have not released all frames");
             }
             Command::ExporterStats => return Ok(Reply::Stats(self.stats())),
@@ -213,12 +211,7 @@ impl Exporting {
         let mut meter = Meter::new(job.count_from);
         for index in 0..job.frames {
             meter.before(index);
-            let slot = match self.exporter.acquire(job.size, Purpose::Copy) {
-                Err(error @ (AcquireError::Memory(_) | AcquireError::Exhausted { .. })) => {
-                    self.exporter.wait_for_slot(job.size, error, &self.interrupt)?
-                }
-                slot => slot?,
-            };
+            let slot = self.exporter.acquire(job.size, Purpose::Copy, Wait::Forever)?;
             let (stream, slow, fate): (&Stream, _, _) = match job.second.filter(|_| index % 2 == 1) {
                 Some(slow) => (&self.second, slow, job.second_fate),
                 None => (&self.gpu.stream, job.slow, Fate::Published),
@@ -252,7 +245,7 @@ impl Exporting {
                     drop(temporary);
                     let frame = Frame { written: Written::On(&stale), ..frame_in(&slot) };
                     let _announced = capture::announce();
-                    let published = self.exporter.publish(frame, &self.interrupt);
+                    let published = self.exporter.publish(frame, Wait::Forever);
                     ensure!(matches!(published, Err(PublishError::Gpu(_))), "{published:?}");
                     continue;
                 }
@@ -260,7 +253,7 @@ impl Exporting {
                 Fate::Late => Frame { late_after: Some(0), ..frame },
                 Fate::Refused => {
                     let published =
-                        self.exporter.publish(Frame { offset: slot.size(), ..frame }, &self.interrupt);
+                        self.exporter.publish(Frame { offset: slot.size(), ..frame }, Wait::Forever);
                     ensure!(matches!(published, Err(PublishError::Invalid(_))), "{published:?}");
                     continue;
                 }
@@ -275,7 +268,7 @@ impl Exporting {
                     continue;
                 }
             };
-            let sequence = self.exporter.publish(frame, &self.interrupt)?;
+            let sequence = self.exporter.publish(frame, Wait::Forever)?;
             ensure!(
                 sequence == Sequence(self.next),
                 "frame {} was published with sequence number {sequence}",
@@ -287,7 +280,7 @@ impl Exporting {
             pace(begin + Duration::from_micros(job.pace_us) * u32::try_from(index + 1)?);
         }
         if job.drain {
-            let drained = self.exporter.drain(Duration::from_secs(20), &self.interrupt)?;
+            let drained = self.exporter.drain(Wait::For(Duration::from_secs(20)))?;
             ensure!(drained, "lossless readers have not released all frames");
         }
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -359,7 +352,7 @@ impl Exporting {
         let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(returned)));
         let written = Written::On(&self.gpu.stream);
         let frame = Frame { written, offset, size, keep, ..frame_in(slot) };
-        self.exporter.publish(frame, &self.interrupt)?;
+        self.exporter.publish(frame, Wait::Forever)?;
         self.next += 1;
         Ok(())
     }
@@ -402,12 +395,12 @@ impl Exporting {
         let returned = Arc::new(AtomicUsize::new(0));
         let begin = Instant::now();
         for index in 0..sources {
-            let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
+            let slot = self.exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
             gpu::slow(&self.gpu.stream, Slow::Always(us), &mut self.random)?;
             self.exporter.drop_after(&self.gpu.stream, Box::new((Kept(returned.clone()), slot.clone())))?;
             if slot.as_ptr().is_none() {
                 let frame = Frame { written: Written::On(&self.gpu.stream), ..frame_in(&slot) };
-                self.exporter.publish(frame, &self.interrupt)?;
+                self.exporter.publish(frame, Wait::Forever)?;
                 self.next += 1;
             }
             awaited(&returned, usize::try_from(index)? + 1)?;

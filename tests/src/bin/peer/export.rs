@@ -10,7 +10,7 @@
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{
-    Event, Format, Interrupt, Sequence,
+    Event, Format, Sequence, Wait,
     exporter::{self, Exporter, LosslessReaders, Notice, Purpose, SlowReaders, Unit},
 };
 use frameshare_tests::content;
@@ -88,7 +88,6 @@ fn line(notice: &Notice) -> Value {
 }
 
 pub fn export(options: &Options) -> Result<ExitCode> {
-    let interrupt = Interrupt::new()?;
     let (frames, size) = (options.or("frames", 100_u64)?, options.or("size", 1_000_000_u64)?);
     let (fps, readers) = (options.or("fps", 0.0_f64)?, options.or("readers", 1_usize)?);
     let gop = options.get::<u64>("gop")?;
@@ -125,7 +124,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
             exporter.send_event(Event { kind: 7, sticky: false, payload: vec![7; bytes] })?;
         }
         let size = size * (1 + renewed % 4);
-        let slot = exporter.acquire(size, Purpose::Copy)?;
+        let slot = exporter.acquire(size, Purpose::Copy, Wait::No)?;
         let start = slot.as_ptr().ok_or("the slot is no host memory")?.as_ptr();
         // SAFETY: the slot has the requested size, and the producer has exclusive access until it
         // publishes.
@@ -143,7 +142,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
             ..exporter::Frame::new(&slot, size, frameshare::fence::Written::Cpu)
         };
         let ready = Instant::now();
-        let published = exporter.publish(frame, &interrupt)?;
+        let published = exporter.publish(frame, Wait::Forever)?;
         longest_wait = longest_wait.max(ready.elapsed());
         if sequence % PROGRESS == 0 {
             print(&json!({ "event": "progress", "published": sequence }))?;
@@ -160,7 +159,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         },
         _ => {}
     }
-    let drained = exporter.drain(Duration::from_millis(options.or("drain-ms", 10_000)?), &interrupt)?;
+    let drained = exporter.drain(Wait::For(Duration::from_millis(options.or("drain-ms", 10_000)?)))?;
     let stats = exporter.stats();
     print(&json!({
         "event": "summary",

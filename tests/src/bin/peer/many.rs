@@ -5,7 +5,7 @@
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{
-    Endpoint, Format, Interrupt,
+    Endpoint, Format, Interrupt, Wait,
     exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
     reader::{self, Item, Reader, ReaderSet},
@@ -32,9 +32,9 @@ fn endpoints(options: &Options) -> Result<Vec<Endpoint>> {
     streams.map(endpoint).collect()
 }
 
-fn publish(exporter: &Exporter, interrupt: &Interrupt) -> Result<()> {
-    let slot = exporter.acquire(SIZE, Purpose::Copy)?;
-    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), interrupt)?;
+fn publish(exporter: &Exporter) -> Result<()> {
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No)?;
+    exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), Wait::Forever)?;
     Ok(())
 }
 
@@ -43,13 +43,12 @@ fn publish(exporter: &Exporter, interrupt: &Interrupt) -> Result<()> {
 pub fn share(options: &Options) -> Result<ExitCode> {
     let readers = options.or("readers", 0_usize)?;
     let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
-    let interrupt = Interrupt::new()?;
     let files = descriptors(std::process::id())?;
     let mut exporters = Vec::new();
     for endpoint in endpoints(options)? {
         let exporter = Exporter::bind(&endpoint, exporter::Config::default(), drop)?;
         exporter.set_format(Format { caps: "application/x-frameshare-test".into(), video: None });
-        publish(&exporter, &interrupt)?;
+        publish(&exporter)?;
         exporters.push(exporter);
     }
     print(&json!({ "event": "open", "files_before": files }))?;
@@ -58,7 +57,7 @@ pub fn share(options: &Options) -> Result<ExitCode> {
             while exporter.reader_count() < readers {
                 thread::sleep(Duration::from_millis(1));
             }
-            publish(exporter, &interrupt)?;
+            publish(exporter)?;
         }
         print(&json!({ "event": "published" }))?;
     }

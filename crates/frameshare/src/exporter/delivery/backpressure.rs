@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         error::Interrupted,
         link::{Ending, Link},
-        slot::{AcquireError, Slot},
+        slot::{AcquireError, Purpose, Slot, Vacancy},
         state::{Shared, State, Waiter},
     },
     sys::backoff::{Backoff, Spin},
@@ -22,13 +22,13 @@ use std::{
 /// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(1);
 
-/// Waits for one of the existing slots of at least `size` bytes. `None` if there are none, or none
-/// became free in time.
+/// Waits for one of the existing slots of at least `size` bytes, for a copy. `None` if there are
+/// none, or none became free in time.
 pub fn wait_for_slot(
     shared: &Shared,
-    size: u64,
-    at_most: Duration,
     interrupt: &Interrupt,
+    timeout: Timeout,
+    size: u64,
 ) -> Result<Option<Slot>, AcquireError> {
     let (limit, has_slots) = shared.with(|state| (state.config().reader_timeout, state.has_slots(size)));
     if !has_slots {
@@ -36,7 +36,7 @@ pub fn wait_for_slot(
     }
     // A reader that holds the stream back is evicted after `reader_timeout`: a slot that is not
     // free long after that never will be.
-    let timeout = Timeout::after(Some(at_most.min(limit.saturating_mul(2))));
+    let timeout = timeout.min(Timeout::after(Some(limit.saturating_mul(2))));
     let slot =
         |state: &mut State| if state.is_closed() { Some(None) } else { state.reuse_slot(size).map(Some) };
     match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {
@@ -45,19 +45,41 @@ pub fn wait_for_slot(
     }
 }
 
-pub fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
+/// Waits until another attempt to acquire a slot for a pool is of use, after one failed for this
+/// reason. Returns false on timeout.
+pub fn wait_for_pool_slot(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    size: u64,
+    why: &AcquireError,
+) -> Result<bool, Interrupted> {
+    let is_full = matches!(why, AcquireError::Exhausted { .. });
+    let is_useful = |state: &mut State| match state.place(size, Purpose::Pool) {
+        // There is no memory.
+        Ok(Vacancy::Unallocated(_)) => is_full.then_some(()),
+        Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) => None,
+        Ok(Vacancy::Free(_)) | Err(_) => Some(()),
+    };
+    Ok(wait_until(shared, interrupt, timeout, Awaited::Slot, is_useful)?.is_some())
+}
+
+pub fn drain(shared: &Shared, interrupt: &Interrupt, timeout: Timeout) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
         let mut lossless = state.lossless_links();
         let on_the_way = |link: &Link| link.downloads() && state.is_downloading();
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
-    let timeout = Timeout::after(Some(timeout));
     wait_until(shared, interrupt, timeout, Awaited::Readers, drained).map(|drained| drained.is_some())
 }
 
-pub fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<(), Interrupted> {
+pub fn wait_for_reader(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+) -> Result<bool, Interrupted> {
     let is_there = |state: &mut State| (state.links().len() > 0).then_some(());
-    wait_until(shared, interrupt, Timeout::Never, Awaited::Readers, is_there).map(|_| ())
+    wait_until(shared, interrupt, timeout, Awaited::Readers, is_there).map(|reader| reader.is_some())
 }
 
 /// The awaited condition.

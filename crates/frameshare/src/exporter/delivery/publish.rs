@@ -24,13 +24,13 @@ use frameshare_protocol::{
 };
 use std::sync::Arc;
 
-/// Returns `None` if readers had no room for the frame before the timeout.
+/// Publishes a frame to every reader, after a wait for lossless ones.
 pub fn publish(
     shared: &Shared,
     frame: Frame<'_>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Option<Sequence>, PublishError> {
+) -> Result<Sequence, PublishError> {
     let mut frame = Some(frame);
     let published = try_publish(shared, &mut frame, timeout, interrupt);
     if let Some(frame) = frame {
@@ -45,8 +45,8 @@ fn try_publish(
     unpublished: &mut Option<Frame<'_>>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Option<Sequence>, PublishError> {
-    let Some(frame) = unpublished.as_ref() else { return Ok(None) };
+) -> Result<Sequence, PublishError> {
+    let Some(frame) = unpublished.as_ref() else { return Err(PublishError::Closed) };
     let inner = &frame.slot.0;
     if inner.exporter != shared.id {
         return Err(InvalidFrame::ForeignSlot.into());
@@ -100,10 +100,10 @@ fn try_publish(
             Some(Some(state.hand_out(frame, descriptor.clone(), content.take(), target)))
         })?;
         match outcome {
-            Some(Some(outcome)) => return outcome.map(Some),
+            Some(Some(outcome)) => return outcome,
             // With the state unlocked: allocation and registration with a GPU take long.
             Some(None) => target = Some(download_target::target(shared, size)),
-            None => return Ok(None),
+            None => return Err(PublishError::NoRoom),
         }
     }
 }

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Readers are polled once a frame, by `acquire` or by `publish`: releases and false claims are
-//! found by whichever of them it is.
+//! found by whichever of them it is. Without memory, present slots are used again.
 
 use crate::{
-    Endpoint, Interrupt,
-    exporter::{Config, Exporter, Frame, History, Purpose, Slot},
+    Endpoint, Interrupt, MemoryKind, Wait,
+    exporter::{AcquireError, Config, Exporter, Frame, History, Purpose, Slot},
     fence::Written,
+    memory::{MemoryError, Operation},
     reader::{self, Item, Reader},
 };
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 const SIZE: u64 = 1000;
@@ -52,13 +55,13 @@ impl Stream {
     }
 
     fn acquire(&self) -> Slot {
-        self.exporter.acquire(SIZE, Purpose::Copy).unwrap()
+        self.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()
     }
 
     fn publish(&self, slot: &Slot) {
         let keep: Box<dyn std::any::Any + Send> = Box::new(Counted(self.ended.clone()));
         let frame = Frame { keep: Some(keep), ..Frame::new(slot, SIZE, Written::Cpu) };
-        self.exporter.publish(frame, &self.interrupt).unwrap();
+        self.exporter.publish(frame, Wait::Forever).unwrap();
     }
 
     /// Takes a frame, which the caller holds.
@@ -161,4 +164,54 @@ fn false_claim_behind_poll_ends_no_lease() {
     stream.exporter.reclaim();
     assert_eq!(stream.ended(), 1);
     drop(stream.take(&mut honest));
+}
+
+/// Waits for a slot as after an attempt for which there was no memory.
+fn wait_without_memory(stream: &Stream, size: u64, wait: Wait) -> Result<Slot, AcquireError> {
+    let cause = io::Error::from(io::ErrorKind::OutOfMemory);
+    let error = MemoryError::new(Operation::Allocate, size, MemoryKind::Host, cause);
+    stream.exporter.wait_for_slot(size, error.into(), wait.into())
+}
+
+#[test]
+fn exhausted_memory_reuses_large_enough_slots() {
+    let stream = Stream::new();
+    let wait = |size| wait_without_memory(&stream, size, Wait::Forever);
+    assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
+    let slot = stream.acquire();
+    let held = slot.size();
+    drop(slot);
+    assert_eq!(wait(SIZE).unwrap().size(), held);
+    assert!(matches!(wait(held + 1), Err(AcquireError::Memory(_))), "it is too small");
+    let _held = stream.acquire();
+    let begin = Instant::now();
+    let waited = wait_without_memory(&stream, SIZE, Wait::For(Duration::from_millis(10)));
+    assert!(matches!(waited, Err(AcquireError::Memory(_))), "{waited:?}");
+    assert!(begin.elapsed() < Config::default().reader_timeout);
+}
+
+#[test]
+fn slot_waiter_gets_first_released_slot() {
+    let stream = Stream::new();
+    let wait = || {
+        let begin = Instant::now();
+        wait_without_memory(&stream, SIZE, Wait::Forever).unwrap();
+        begin.elapsed()
+    };
+    let later = |what: Box<dyn Send>| {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(what);
+        })
+    };
+    let limit = Config::default().reader_timeout;
+    // Neither sends a wake-up: an upstream holder of a slot, and a `latest` reader.
+    let upstream = later(Box::new(stream.exporter.acquire(SIZE, Purpose::Pool, Wait::No).unwrap()));
+    assert!(wait() < limit);
+    upstream.join().unwrap();
+    let mut reader = stream.reader();
+    stream.publish(&stream.acquire());
+    let reading = later(Box::new(stream.take(&mut reader)));
+    assert!(wait() < limit);
+    reading.join().unwrap();
 }

@@ -197,7 +197,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        Endpoint, Interrupt, Policy,
+        Endpoint, Interrupt, Policy, Wait,
         exporter::{Config, Exporter, Frame, Purpose, state::Urgency},
         fence::{ExporterFence, FenceError, FenceState, Signals, Written},
         memory::select::Selected,
@@ -235,8 +235,8 @@ mod tests {
         let config = reader::Config::default().policy(Policy::Lossless).max_held(1);
         let mut reader = Reader::connect(&endpoint, config, &interrupt).unwrap();
         for _ in 0..2 {
-            let slot = exporter.acquire(1000, Purpose::Copy).unwrap();
-            exporter.publish(Frame::new(&slot, 1000, Written::Cpu), &interrupt).unwrap();
+            let slot = exporter.acquire(1000, Purpose::Copy, Wait::No).unwrap();
+            exporter.publish(Frame::new(&slot, 1000, Written::Cpu), Wait::Forever).unwrap();
         }
         let urgency = |has_released: bool| {
             exporter.locked(|state| {

@@ -107,7 +107,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Endpoint, Interrupt,
+        Endpoint, Interrupt, Wait,
         exporter::{Config, Exporter, Frame, History, Purpose, Slot},
         fence::Written,
         reader::{self, Item, Reader},
@@ -120,7 +120,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn publish(exporter: &Exporter, slot: &Slot) {
-        exporter.publish(Frame::new(slot, 1000, Written::Cpu), &Interrupt::new().unwrap()).unwrap();
+        exporter.publish(Frame::new(slot, 1000, Written::Cpu), Wait::Forever).unwrap();
     }
 
     fn take(reader: &mut Reader) -> u64 {
@@ -138,8 +138,8 @@ mod tests {
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
         let config = Config::default().history(History::Last(Duration::ZERO));
         let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
-        publish(&exporter, &exporter.acquire(1000, Purpose::Copy).unwrap());
-        let larger = exporter.acquire(100_000, Purpose::Copy).unwrap();
+        publish(&exporter, &exporter.acquire(1000, Purpose::Copy, Wait::No).unwrap());
+        let larger = exporter.acquire(100_000, Purpose::Copy, Wait::No).unwrap();
         assert!(exporter.locked(|state| state.generations[0].retired), "of the kept frame");
         let mut reader =
             Reader::connect(&endpoint, reader::Config::default(), &Interrupt::new().unwrap()).unwrap();

@@ -257,7 +257,7 @@ fn full(error: AcquireError, max_slots: u32) -> AcquireError {
 mod tests {
     use super::*;
     use crate::{
-        Endpoint,
+        Endpoint, Wait,
         exporter::{Config, Exporter, delivery::download_target},
         memory::{Allocator, host::Host},
     };
@@ -313,7 +313,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
         let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
-        let _first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let _first = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
         let (begun, begins) = channel();
         let (go_on, told) = channel();
         exporter.locked(|state| {
@@ -340,7 +340,7 @@ mod tests {
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
         let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
         // The first slot begins a generation, whose allocations are slow from now on.
-        let first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let first = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
         let (begun, begins) = channel();
         let (go_on, told) = channel();
         exporter.locked(|state| {
@@ -349,7 +349,7 @@ mod tests {
         });
         let (done, second) = channel();
         let acquirer = exporter.clone();
-        thread::spawn(move || done.send(acquirer.acquire(100, Purpose::Copy)).unwrap());
+        thread::spawn(move || done.send(acquirer.acquire(100, Purpose::Copy, Wait::No)).unwrap());
         begins.recv_timeout(patience).unwrap();
 
         let (asked, answer) = channel();

@@ -4,7 +4,7 @@
 //! them and shows that the others are served meanwhile.
 
 use crate::{
-    Endpoint, Interrupt, Policy,
+    Endpoint, Interrupt, Policy, Wait,
     exporter::{Config, Exporter, Frame, Notice, Purpose, Slot, SlowReaders, service::stall},
     fence::{ExporterFence, FenceError, FenceState, Signals, Written},
     memory::{Address, Allocation, Handle, select::Selected},
@@ -100,14 +100,14 @@ impl Stream {
     }
 
     fn publish(&self, keep: Option<Blocker>) {
-        let slot = self.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let slot = self.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         self.publish_slot(&slot, keep);
     }
 
     fn publish_slot(&self, slot: &Slot, keep: Option<Blocker>) {
         let keep = keep.map(|keep| Box::new(keep) as _);
         let frame = Frame { keep, ..Frame::new(slot, SIZE, Written::Cpu) };
-        self.exporter.publish(frame, &Interrupt::new().unwrap()).unwrap();
+        self.exporter.publish(frame, Wait::Forever).unwrap();
     }
 
     /// Needs background work at each step: a reader is admitted, gets frames that waited for its
@@ -185,7 +185,8 @@ fn unused_slot_that_is_slow_to_free_delays_no_other_stream() {
     let (slow, other) = (Stream::new(), Stream::new());
     let reader = slow.reader();
     let (blocker, blocked) = blocker();
-    let mut slots: Vec<_> = (0..8).map(|_| slow.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+    let mut slots: Vec<_> =
+        (0..8).map(|_| slow.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()).collect();
     // Dropped with the slot's memory.
     let last = slots.pop().unwrap();
     assert!(last.keep_with_slot(|| blocker).is_some());
@@ -262,7 +263,7 @@ impl Allocation for SlowMemory {
 fn snapshot_that_takes_long_delays_no_other_stream() {
     let (slow, other) = (Stream::new(), Stream::new());
     let (blocker, blocked) = blocker();
-    let slot = slow.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let slot = slow.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     slow.exporter.locked(|state| {
         let memory = Arc::new(SlowMemory(slot.0.memory.clone(), blocker));
         state.generations[0].add(memory, slow.exporter.0.shared.id);
@@ -348,11 +349,11 @@ fn exporters_may_be_dropped_by_background_work() {
     let (first, second, third) = (Stream::new(), Stream::new(), Stream::new());
     let mut reader = first.reader();
     let Stream { exporter, endpoint, _folder } = first;
-    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     let (done, is_done) = channel::<()>();
     let keep = (exporter.clone(), second.exporter, done);
     let frame = Frame { keep: Some(Box::new(keep)), ..Frame::new(&slot, SIZE, Written::Cpu) };
-    exporter.publish(frame, &Interrupt::new().unwrap()).unwrap();
+    exporter.publish(frame, Wait::Forever).unwrap();
     drop((slot, exporter));
     assert!(reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap().is_some());
     drop(reader);
@@ -407,7 +408,8 @@ fn wake_up_follows_the_unlocking_of_the_state() {
 fn sleeping_reader_is_asked_for_unused_slots_after_the_unlocking() {
     let stream = Stream::new();
     let mut reader = stream.reader();
-    let slots: Vec<_> = (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+    let slots: Vec<_> =
+        (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()).collect();
     for slot in &slots {
         stream.publish_slot(slot, None);
         let frame = reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap();

@@ -69,7 +69,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        Endpoint, Interrupt, Policy,
+        Endpoint, Interrupt, Policy, Wait,
         exporter::{Config, Exporter, Frame, History, Purpose, Slot, link::Ending},
         fence::Written,
         reader::{self, Item, Reader},
@@ -108,13 +108,13 @@ mod tests {
         }
 
         fn publish(&self, slot: &Slot) {
-            self.exporter.publish(Frame::new(slot, SIZE, Written::Cpu), &self.interrupt).unwrap();
+            self.exporter.publish(Frame::new(slot, SIZE, Written::Cpu), Wait::Forever).unwrap();
         }
 
         /// Publishes frames in so many slots at once.
         fn burst(&self) {
             let slots: Vec<_> =
-                (0..BURST).map(|_| self.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+                (0..BURST).map(|_| self.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()).collect();
             slots.iter().for_each(|slot| self.publish(slot));
         }
 
@@ -169,7 +169,7 @@ mod tests {
             let stats = stream.exporter.stats();
             assert_eq!((u64::from(stats.slots) + trimmed, stats.slots), (BURST as u64, least));
             // Numbers of slots are not used again.
-            let last = stream.exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let last = stream.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
             stream.publish(&last);
             assert!(stream.read(&mut reader).iter().all(|slot| slot.index < least));
             let found = slots.iter().map(|slot| slot.index).max().unwrap();
@@ -185,7 +185,8 @@ mod tests {
         let stream = Stream::new(Config::default());
         let mut reader = stream.reader();
         stream.burst();
-        let held: Vec<_> = (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+        let held: Vec<_> =
+            (0..8).map(|_| stream.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()).collect();
         stream.read(&mut reader);
         let unused_since = |since: Instant| {
             stream.exporter.reclaim();

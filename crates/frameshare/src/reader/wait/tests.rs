@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::{
-    Endpoint, Event,
+    Endpoint, Event, Wait,
     exporter::{self, Exporter, Purpose},
     fence::Written,
 };
@@ -74,9 +74,9 @@ fn spin_ends_with_the_exporter() {
 
 #[test]
 fn frame_of_a_spin_is_counted() {
-    let (item, waits) = spin_until(|exporter, interrupt| {
-        let slot = exporter.acquire(100, Purpose::Copy).unwrap();
-        exporter.publish(exporter::Frame::new(&slot, 100, Written::Cpu), interrupt).unwrap();
+    let (item, waits) = spin_until(|exporter, _| {
+        let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
+        exporter.publish(exporter::Frame::new(&slot, 100, Written::Cpu), Wait::Forever).unwrap();
         thread::sleep(Duration::from_millis(100));
     });
     assert!(matches!(item, Ok(Some(Item::Frame(_)))), "{item:?}");

@@ -205,7 +205,7 @@ impl Gpu {
 mod tests {
     use super::*;
     use frameshare::{
-        Endpoint,
+        Endpoint, Wait,
         exporter::{Config, Purpose},
     };
     use std::{io::Write as _, sync::mpsc, time::Duration};
@@ -226,12 +226,12 @@ mod tests {
         const SIZE: u64 = 320 * 240;
         let fill = |_: &mut gst::BufferRef| Ok::<_, frameshare_cuda::Error>(());
         let info = VideoInfo::builder(gst_video::VideoFormat::Gray8, 320, 240).build().unwrap();
-        let source = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let source = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
         let Address::Device(address) = source.address() else { panic!("it is a slot of the GPU") };
         for copies in [false, true] {
             let (done, stuck) = mpsc::channel::<()>();
             gpu.writes.call(move || _ = stuck.recv_timeout(Duration::from_secs(60))).unwrap();
-            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
             let written = slot.address();
             if copies {
                 let (offsets, strides) = (info.offset(), info.stride());
@@ -241,12 +241,13 @@ mod tests {
                 gpu.upload(&exporter, &slot, SIZE as usize, fill).unwrap();
             }
             drop(slot);
-            let others: Vec<_> = (0..3).map(|_| exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+            let others: Vec<_> =
+                (0..3).map(|_| exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap()).collect();
             assert!(others.iter().all(|other| other.address() != written), "copies: {copies}");
             drop((others, done));
             gpu.writes.synchronize().unwrap();
             exporter.reclaim();
-            let free = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let free = exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
             assert_eq!(free.address(), written, "copies: {copies}");
         }
     }

@@ -214,7 +214,7 @@ fn local_reader_in_other_context_gets_copied_surfaces() {
     let caps = "video/x-raw(memory:CUDAMemory),format=(string)GRAY8,width=(int)512,height=(int)16";
     exporter.set_format(frameshare::Format { caps: caps.into(), video: None });
     let reader = Reader::at(&path, "video/x-raw(memory:CUDAMemory)").play();
-    exporter.wait_for_reader(&frameshare::Interrupt::new().unwrap()).unwrap();
+    exporter.wait_for_reader(frameshare::Wait::Forever).unwrap();
     let why = exporter.can_adopt().unwrap_err();
     assert!(why.why.contains("another CUDA context"), "{why}");
     drop(reader);

@@ -9,7 +9,7 @@
 
 use super::{PATIENCE, size_of_plane};
 use frameshare::{
-    Endpoint, FenceKind, Format, Interrupt, MemoryKind, Plane, Sequence,
+    Endpoint, FenceKind, Format, MemoryKind, Plane, Sequence, Wait,
     exporter::{self, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::Address,
@@ -239,7 +239,7 @@ impl Serving {
             }
         }
         let size = self.shape.as_ref().unwrap().0;
-        let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();
+        let slot = self.exporter.acquire(size, Purpose::Copy, Wait::No).unwrap();
         self.publish_in(&slot, late_us).unwrap();
         self.next += 1;
     }
@@ -267,6 +267,6 @@ impl Serving {
             }
         };
         let frame = Frame { planes, ..Frame::new(slot, *size, written) };
-        self.exporter.publish(frame, &Interrupt::new().unwrap())
+        self.exporter.publish(frame, Wait::Forever)
     }
 }
