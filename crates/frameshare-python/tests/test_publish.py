@@ -383,7 +383,8 @@ def test_array_of_a_gpu_is_not_taken_for_a_buffer():
             'invalid slow_readers "kill": expected "wait", "queue" or "disconnect"',
         ),
         ({"reader_timeout": -1.0}, ValueError, "reader_timeout is -1, but must be a number of seconds"),
-        ({"keep_last": float("nan")}, ValueError, "keep_last is NaN, but must be a number of seconds"),
+        ({"history": -1}, ValueError, "history is -1, but must be a number from 0 to 4294967295"),
+        ({"history": 2}, ValueError, 'history is "2", but must be 0, or 1 to keep the last frame'),
         ({"max_slots": 1}, ValueError, "max_slots is 1, but must be 4 to 1024"),
         ({"device": True}, TypeError, "device is True: pass None"),
         ({"device": 1.5}, TypeError, "device is 1.5: pass None"),
@@ -727,8 +728,9 @@ def test_closed_exporter_ends_its_stream():
 
 
 def test_last_frame_is_kept_for_joining_readers():
-    with created("GRAY8", keep_last=0.0) as exporter:
+    with created("GRAY8", history=1) as exporter:
         exporter.publish(numpy.full((480, 640), 5, "uint8"))
+        time.sleep(0.25)  # until the stream counts as slow
         with opened() as stream:
             assert planes_of(stream.next(PATIENCE))[0].max() == 5
 

@@ -14,9 +14,6 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Interval at which the number of readers is checked.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Silence after which a joining reader gets the last frame.
-const HISTORY: Duration = Duration::from_millis(250);
-
 /// Returns the endpoint of a new stream.
 pub fn named(text: &str) -> Result<Endpoint, Error> {
     Endpoint::of_text(text).map_err(invalid)
@@ -32,7 +29,7 @@ pub struct Publisher {
 pub fn config(interrupt: &Interrupt) -> Config {
     Config::default()
         .slow_readers(SlowReaders::Wait)
-        .history(History::Last(HISTORY))
+        .history(History::Frames(1))
         .interrupt(Some(interrupt.clone()))
 }
 

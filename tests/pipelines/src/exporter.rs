@@ -22,7 +22,7 @@ impl Exporter {
     /// only.
     pub fn start(run: &TestRun, stream: &str) -> Self {
         let pipeline = Pipeline::new(&format!(
-            "appsrc name=input format=time ! framesharesink name=sink sync=false history=none socket-path={}",
+            "appsrc name=input format=time ! framesharesink name=sink sync=false history=0 socket-path={}",
             run.socket(stream)
         ));
         let input = pipeline.element("input").downcast().expect("an appsrc");

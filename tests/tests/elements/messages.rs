@@ -34,7 +34,7 @@ fn evicted_reader_is_printed_with_program_and_pipeline() {
     let run = TestRun::new();
     let mut exporter = run.gst(&format!(
         "videotestsrc is-live=true ! {NV12} ! \
-         framesharesink stream=s max-queued-time=2000000000 slow-reader=disconnect"
+         framesharesink stream=s max-queued-time=2000000000 slow-readers=disconnect"
     ));
     let reader = run.gst("framesharesrc name=door stream=s policy=lossless ! filesink location=read.raw");
     run.wait_for_bytes("read.raw");

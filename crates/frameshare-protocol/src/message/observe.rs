@@ -141,8 +141,8 @@ pub struct StreamLimits {
     pub max_queued_time: u64,
     /// Whether readers of other users have a backlog, too.
     pub queue_for_other_users: bool,
-    /// Time after which a joining reader gets the last frame; `None` if no frame is kept.
-    pub history: Option<u64>,
+    /// Number of frames that are kept for readers that join later.
+    pub history: u32,
     /// Maximum time of a reader's GPU work on a released frame.
     pub fence_timeout: u64,
     /// Maximum bytes of retired generations that one reader may keep from being freed.

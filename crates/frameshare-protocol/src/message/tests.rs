@@ -79,7 +79,7 @@ fn snapshot() -> Snapshot {
             max_queued_bytes: 1,
             max_queued_time: 2,
             queue_for_other_users: false,
-            history: Some(3),
+            history: 1,
             fence_timeout: 4,
             max_retired_bytes: 5,
             max_gop_bytes: 6,

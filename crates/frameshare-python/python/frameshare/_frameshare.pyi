@@ -253,7 +253,7 @@ def create(
     max_slots: int = 512,
     slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
     reader_timeout: float = 5.0,
-    keep_last: float | None = None,
+    history: int = 0,
 ) -> Exporter: ...
 def _create_data(
     name: str,
@@ -262,7 +262,7 @@ def _create_data(
     max_slots: int,
     slow_readers: str,
     reader_timeout: float,
-    keep_last: float | None,
+    history: int,
 ) -> Exporter: ...
 
 @final

@@ -105,7 +105,7 @@ def create_results(
     max_slots: int = 512,
     slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
     reader_timeout: float = 5.0,
-    keep_last: float | None = None,
+    history: int = 0,
 ) -> ResultExporter:
     """Create a stream of results; the options are those of `frameshare.create`."""
     return ResultExporter(
@@ -115,7 +115,7 @@ def create_results(
             max_slots=max_slots,
             slow_readers=slow_readers,
             reader_timeout=reader_timeout,
-            keep_last=keep_last,
+            history=history,
         )
     )
 

@@ -40,7 +40,7 @@ struct Options<'a> {
     max_slots: u32,
     slow_readers: &'a str,
     reader_timeout: f64,
-    keep_last: Option<f64>,
+    history: u32,
 }
 
 impl Options<'_> {
@@ -55,17 +55,17 @@ impl Options<'_> {
                 )));
             }
         };
-        let history = match self.keep_last {
-            Some(after) => History::Last(seconds("keep_last", after)?),
-            None => History::None,
-        };
         let reader_timeout = seconds("reader_timeout", self.reader_timeout)?;
         Ok(Config::default()
             .max_slots(self.max_slots)
             .slow_readers(slow_readers)
             .reader_timeout(reader_timeout)
-            .history(history))
+            .history(History::Frames(self.history)))
     }
+}
+
+fn history_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number("history", value)
 }
 
 fn max_slots_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
@@ -146,12 +146,12 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
 ///
 /// `slow_readers` says what happens to lossless readers that hold all frames they may: the exporter
 /// waits ("wait"), frames wait for them ("queue"), or the readers are disconnected then
-/// ("disconnect"); each waits no longer than `reader_timeout` seconds. With `keep_last`, readers
-/// that join later get the last frame, if none has followed it for this many seconds.
+/// ("disconnect"); each waits no longer than `reader_timeout` seconds. With `history=1`,
+/// readers that join later get the last frame, if none has followed it for 200 ms.
 #[pyfunction]
 #[pyo3(signature = (
     name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
-    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, keep_last = None
+    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, history = 0
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn create(
@@ -167,7 +167,7 @@ pub fn create(
     #[pyo3(from_py_with = max_slots_of)] max_slots: u32,
     slow_readers: &str,
     reader_timeout: f64,
-    keep_last: Option<f64>,
+    #[pyo3(from_py_with = history_of)] history: u32,
 ) -> PyResult<Exporter> {
     let (width, height) = (number("width", width)?, number("height", height)?);
     if width == 0 || height == 0 {
@@ -188,7 +188,7 @@ pub fn create(
         }
         video.colorimetry = found;
     }
-    let options = Options { max_slots, slow_readers, reader_timeout, keep_last };
+    let options = Options { max_slots, slow_readers, reader_timeout, history };
     let mut config = options.config()?;
     let kind = match memory {
         None | Some("host") => None,
@@ -222,7 +222,7 @@ pub fn create(
 
 /// Creates a stream of data of a media type: the exporter publishes bytes.
 #[pyfunction]
-#[pyo3(signature = (name, caps, *, max_slots, slow_readers, reader_timeout, keep_last))]
+#[pyo3(signature = (name, caps, *, max_slots, slow_readers, reader_timeout, history))]
 pub fn _create_data(
     py: Python<'_>,
     name: &str,
@@ -230,9 +230,9 @@ pub fn _create_data(
     #[pyo3(from_py_with = max_slots_of)] max_slots: u32,
     slow_readers: &str,
     reader_timeout: f64,
-    keep_last: Option<f64>,
+    #[pyo3(from_py_with = history_of)] history: u32,
 ) -> PyResult<Exporter> {
-    let options = Options { max_slots, slow_readers, reader_timeout, keep_last };
+    let options = Options { max_slots, slow_readers, reader_timeout, history };
     let (endpoint, config) = (Endpoint::of_text(name).or_raise()?, options.config()?);
     let timeout = config.reader_timeout;
     let engine = py.detach(|| exporter::Exporter::bind(&endpoint, config, on_notice)).or_raise()?;

@@ -192,7 +192,7 @@ fn backpressure(snapshot: &Snapshot) -> Vec<Check> {
                     "{} wait for lossless reader {} {} of process {}, which holds {} of {}",
                     reader.waiting, reader.id, reader.name, reader.pid, reader.held, reader.credit
                 ),
-                "let it release frames faster, or make it latest; slow-reader and reader-timeout bound the wait",
+                "let it release frames faster, or make it latest; slow-readers and reader-timeout bound the wait",
             )
         })
         .collect()

@@ -124,7 +124,7 @@ fn limits(limits: &StreamLimits) -> Value {
             LosslessAllowed::All => Some("all"),
             _ => None,
         },
-        "slow_reader": match limits.slow_readers {
+        "slow_readers": match limits.slow_readers {
             SlowTreatment::Wait => Some("wait"),
             SlowTreatment::QueueThenWait => Some("queue-then-wait"),
             SlowTreatment::QueueThenDisconnect => Some("queue-then-disconnect"),
@@ -133,7 +133,7 @@ fn limits(limits: &StreamLimits) -> Value {
         "reader_timeout": seconds(limits.reader_timeout),
         "max_queued_bytes": limits.max_queued_bytes,
         "max_queued_time": seconds(limits.max_queued_time),
-        "history": limits.history.and_then(seconds),
+        "history": limits.history,
         "fence_timeout": seconds(limits.fence_timeout),
         "max_retired_bytes": limits.max_retired_bytes,
         "max_gop_bytes": limits.max_gop_bytes,

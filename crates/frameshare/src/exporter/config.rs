@@ -13,7 +13,7 @@ use frameshare_protocol::{
     FenceKind, MemoryKind,
     limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOTS},
 };
-use std::{sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 /// Readers that may ask the exporter to wait for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,16 +43,49 @@ pub enum SlowReaders {
     QueueThenDisconnect,
 }
 
-/// Frames that are kept for readers that join later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Frames that are kept for readers that join later. As text it is their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum History {
-    /// None: a reader waits for the next frame.
-    #[default]
-    None,
-    /// The last frame of the present format, unless it is in adopted memory, if none has followed
-    /// it for this time. It takes one slot.
-    Last(Duration),
+    /// So many of the last frames of the present format, 0 or 1. With 0, the default, a reader
+    /// waits for the next frame. A kept frame takes one slot; it goes to readers that join when no
+    /// other has followed it for 200 ms. Frames in adopted memory are not kept.
+    Frames(u32),
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::Frames(0)
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Frames(frames) = self;
+        write!(f, "{frames}")
+    }
+}
+
+impl FromStr for History {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let history = text.parse().map(Self::Frames).map_err(|_| ConfigError::History(text.to_owned()))?;
+        history.check()?;
+        Ok(history)
+    }
+}
+
+impl History {
+    fn check(self) -> Result<(), ConfigError> {
+        let Self::Frames(frames) = self;
+        if frames > 1 { Err(ConfigError::History(frames.to_string())) } else { Ok(()) }
+    }
+
+    /// Returns whether a frame is kept.
+    pub(super) fn keeps_frames(self) -> bool {
+        self != Self::Frames(0)
+    }
 }
 
 /// Maximum of [`Config::max_gop_bytes`]: the units are sent in one file.
@@ -94,6 +127,10 @@ pub struct Config {
     pub slow_readers: SlowReaders,
     /// Frames that are kept for readers that join later.
     pub history: History,
+    /// Silence of the stream after which a joining reader gets the kept frame: a constant, but for
+    /// tests.
+    #[doc(hidden)]
+    pub history_pause: Duration,
     /// Maximum bytes of slots and of oversized metadata in the backlogs of all readers together;
     /// 256 MiB by default. The slots also count against `max_slots`.
     pub max_queued_bytes: u64,
@@ -154,6 +191,7 @@ impl Default for Config {
             reader_timeout: Duration::from_secs(5),
             slow_readers: SlowReaders::default(),
             history: History::default(),
+            history_pause: Duration::from_millis(200),
             max_queued_bytes: 256 << 20,
             max_queued_time: Duration::from_secs(2),
             queue_for_other_users: false,
@@ -348,6 +386,7 @@ impl Config {
         if self.max_gop_bytes > MAX_GOP_BYTES {
             return Err(ConfigError::MaxGopBytes(self.max_gop_bytes));
         }
+        self.history.check()?;
         self.check_ids()?;
         let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {

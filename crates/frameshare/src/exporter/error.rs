@@ -68,6 +68,9 @@ pub enum ConfigError {
     /// The limit of the kept units is out of range.
     #[error("max_gop_bytes is {0}, but must be 0 to {MAX_PAYLOAD}")]
     MaxGopBytes(u64),
+    /// More frames are kept than there can be.
+    #[error("history is {0:?}, but must be 0, or 1 to keep the last frame")]
+    History(String),
     /// The mode of the socket has other bits than those of permissions.
     #[error("socket_mode is 0{0:o}, but must be 0 to 0777")]
     SocketMode(u32),

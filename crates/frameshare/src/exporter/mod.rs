@@ -12,8 +12,8 @@
 //!    against it (see [`queue`](crate::queue)).
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
-//! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with
-//!    [`History::Last`]) + the slots that upstream holds, or the downloads under way if they are
+//! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with a kept
+//!    frame, [`History`]) + the slots that upstream holds, or the downloads under way if they are
 //!    more, ≤ `max_slots`, so a copy always finds a slot and a metadata area. A frame that would
 //!    break this waits.
 //! 4. No thread waits with the state locked, and no user code (notice handler, `keep`) runs with it

@@ -11,7 +11,14 @@ use frameshare::{
 use std::time::Duration;
 
 fn keeps_last() -> Config {
-    Config::default().history(History::Last(Duration::ZERO))
+    with_pause(Duration::ZERO)
+}
+
+/// The last frame is kept for readers that join after a pause of this length.
+fn with_pause(pause: Duration) -> Config {
+    let mut config = Config::default().history(History::Frames(1));
+    config.history_pause = pause;
+    config
 }
 
 /// Returns an item as text.
@@ -107,7 +114,7 @@ fn kept_frame_takes_one_slot_and_no_credit() {
     assert!(join(1).is_err());
     drop(frame);
     until(|| exporter.stats().free_slots == exporter.stats().slots - 1);
-    exporter.set_history(History::None);
+    exporter.set_history(History::Frames(0));
     assert_eq!(exporter.stats().free_slots, exporter.stats().slots);
     assert!(join(1).is_ok());
 }
@@ -133,14 +140,30 @@ fn oversized_metadata_comes_with_the_kept_frame() {
 #[test]
 fn last_frame_of_a_fast_stream_is_not_repeated() {
     let stream = Stream::new();
-    let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(1));
-    let exporter = stream.exporter_with(Config::default().history(History::Last(hour)));
-    publish(&stream, &exporter, 1..=1);
-    let mut early = stream.reader(Policy::Latest);
-    exporter.set_history(History::Last(moment));
+    let fast = stream.exporter_with(with_pause(Duration::from_secs(3600)));
+    publish(&stream, &fast, 1..=1);
+    assert_gets(&stream, &mut stream.reader(Policy::Latest), &[]);
+    drop(fast);
+    let moment = Duration::from_millis(1);
+    let slow = stream.exporter_with(with_pause(moment));
+    publish(&stream, &slow, 1..=1);
     std::thread::sleep(moment);
     assert_gets(&stream, &mut stream.reader(Policy::Latest), &["kept 1"]);
-    assert_gets(&stream, &mut early, &[]);
+}
+
+#[test]
+fn history_is_a_number_of_frames() {
+    let parsed = ["0", "1"].map(|text| text.parse::<History>().unwrap());
+    assert_eq!(parsed, [0, 1].map(History::Frames));
+    assert_eq!(History::Frames(1).to_string(), "1");
+    for text in ["2", "10s", "last", "-1", ""] {
+        let error = text.parse::<History>().unwrap_err().to_string();
+        assert!(error.contains(&format!("history is {text:?}, but must be 0, or 1")), "{error}");
+    }
+    let stream = Stream::new();
+    let config = Config::default().history(History::Frames(2));
+    let error = Exporter::bind(&stream.endpoint, config, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("history is \"2\""), "{error}");
 }
 
 #[test]

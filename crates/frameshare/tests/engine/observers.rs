@@ -37,7 +37,7 @@ fn snapshot_of_new_stream_names_process_and_limits() {
         .reader_timeout(Duration::MAX)
         .max_queued_bytes(1000)
         .max_queued_time(Duration::from_millis(7))
-        .history(History::Last(Duration::from_millis(200)));
+        .history(History::Frames(1));
     let _exporter = stream.exporter_with(config);
     let observer = observe(&stream);
     let snapshot = observer.latest();
@@ -53,7 +53,7 @@ fn snapshot_of_new_stream_names_process_and_limits() {
     assert_eq!(limits.lossless_readers, LosslessAllowed::All);
     assert_eq!(limits.slow_readers, SlowTreatment::QueueThenDisconnect);
     assert_eq!((limits.reader_timeout, limits.max_queued_bytes), (u64::MAX, 1000));
-    assert_eq!((limits.max_queued_time, limits.history), (7_000_000, Some(200_000_000)));
+    assert_eq!((limits.max_queued_time, limits.history), (7_000_000, 1));
     let counters = &snapshot.counters;
     assert_eq!((counters.published, counters.last_published, counters.observers), (0, 0, 1));
     assert!(snapshot.readers.is_empty() && snapshot.generations.is_empty() && snapshot.incidents.is_empty());
@@ -103,7 +103,8 @@ fn snapshot_counts_frames_of_each_reader() {
 #[test]
 fn snapshot_has_ages_of_taken_frames() {
     let stream = Stream::new();
-    let config = exporter::Config::default().history(History::Last(Duration::ZERO));
+    let mut config = exporter::Config::default().history(History::Frames(1));
+    config.history_pause = Duration::ZERO;
     let exporter = stream.exporter_with(config);
     stream.publish(&exporter, 1).unwrap();
     let mut reader = stream.reader(Policy::Lossless);
@@ -331,7 +332,7 @@ fn rights_of_observer_follow_limits_and_credit() {
     let config = exporter::Config::default()
         .max_slots(8)
         .max_held_limit(4)
-        .history(History::None)
+        .history(History::Frames(0))
         .lossless_readers(LosslessReaders::None);
     let exporter = stream.exporter_with(config);
     stream.publish(&exporter, 1).unwrap();

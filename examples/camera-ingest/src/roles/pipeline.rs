@@ -131,7 +131,7 @@ pub fn exporting_sink(stream: &str, access: &Access) -> Result<gst::Element> {
 pub fn exporting_encoded_sink(stream: &str, access: &Access) -> Result<gst::Element> {
     let sink = exporting_sink(stream, access)?;
     sink.set_property("encoded", true);
-    sink.set_property_from_str("slow-reader", "disconnect");
+    sink.set_property_from_str("slow-readers", "disconnect");
     sink.set_property("max-queued-time", nanoseconds(MAX_QUEUED_TIME));
     sink.set_property("max-slots", MAX_UNITS);
     Ok(sink)

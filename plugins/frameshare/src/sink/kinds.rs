@@ -41,8 +41,8 @@ impl Memory {
 
 /// The treatment of lossless readers that do not keep up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
-#[enum_type(name = "GstFrameshareSlowReader")]
-pub enum SlowReader {
+#[enum_type(name = "GstFrameshareSlowReaders")]
+pub enum SlowReaders {
     /// Waited for, or disconnected if upstream is live.
     #[default]
     #[enum_value(name = "Waited for, or disconnected if upstream is live", nick = "auto")]
@@ -53,19 +53,6 @@ pub enum SlowReader {
     /// Disconnected.
     #[enum_value(name = "Disconnected as soon as no further frame can wait for it", nick = "disconnect")]
     Disconnect,
-}
-
-/// Frames that are kept for readers that join later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
-#[enum_type(name = "GstFrameshareHistory")]
-pub enum History {
-    /// No frame.
-    #[enum_value(name = "A reader that joins waits for the next frame", nick = "none")]
-    None,
-    /// The last one.
-    #[default]
-    #[enum_value(name = "A reader that joins gets the last frame of raw video at once", nick = "last")]
-    Last,
 }
 
 /// The layout of frames of raw video in system memory.

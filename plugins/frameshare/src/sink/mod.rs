@@ -116,8 +116,7 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     #[cfg(feature = "doc")]
     for property in [
         settings::LosslessReaders::static_type(),
-        kinds::SlowReader::static_type(),
-        kinds::History::static_type(),
+        kinds::SlowReaders::static_type(),
         kinds::Layout::static_type(),
         kinds::Memory::static_type(),
         kinds::Export::static_type(),

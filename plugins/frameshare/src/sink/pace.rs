@@ -4,19 +4,18 @@
 
 use super::{
     imp::FrameshareSink,
-    kinds::{Export, History, SlowReader},
+    kinds::{self, Export},
     lateness::WAIT,
     log::CAT,
     stream::{Stream, Times},
 };
 use crate::sync::lock;
-use frameshare::exporter::{self, SlowReaders};
+use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::time::{Duration, Instant};
 
-/// A joining reader gets the last frame if the stream is so slow that none has followed it for this
-/// time. Otherwise the next one comes soon, and at its own time.
+/// Time after the last frame from which on a joining reader gets a kept one, as in the engine.
 const SLOW: Duration = Duration::from_millis(200);
 
 impl FrameshareSink {
@@ -31,28 +30,30 @@ impl FrameshareSink {
     /// Applies the treatment of slow and of joining readers that suits upstream, its caps and the
     /// present properties.
     pub(super) fn set_pace(&self, stream: &Stream) {
-        let (slow_reader, history) = {
+        let (slow_readers, history) = {
             let settings = lock(&self.settings);
             // While the stream waits for a connection, a joining reader gets the next frame at
             // once.
-            (settings.slow_reader, settings.history == History::Last && !settings.wait_for_connection)
+            let history = if settings.wait_for_connection { None } else { settings.history().ok() };
+            (settings.slow_readers, history)
         };
         let is_paced = self.obj().is_sync();
         let (is_live, is_raw_video) = {
             let input = self.input();
             (input.is_live == Some(true), input.info.is_some())
         };
-        let treatment = match slow_reader {
+        let treatment = match slow_readers {
             // A surface in place cannot wait: it is its decoder's.
             _ if stream.export == Export::InPlace || stream.has_device_layout() => SlowReaders::Wait,
-            SlowReader::Disconnect => SlowReaders::QueueThenDisconnect,
-            SlowReader::Auto if is_live => SlowReaders::QueueThenDisconnect,
-            SlowReader::Auto | SlowReader::Wait if is_live || is_paced => SlowReaders::QueueThenWait,
+            kinds::SlowReaders::Disconnect => SlowReaders::QueueThenDisconnect,
+            kinds::SlowReaders::Auto if is_live => SlowReaders::QueueThenDisconnect,
+            kinds::SlowReaders::Auto | kinds::SlowReaders::Wait if is_live || is_paced => {
+                SlowReaders::QueueThenWait
+            }
             // Upstream can wait, and no clock does not.
-            SlowReader::Auto | SlowReader::Wait => SlowReaders::Wait,
+            kinds::SlowReaders::Auto | kinds::SlowReaders::Wait => SlowReaders::Wait,
         };
-        let kept =
-            if history && is_raw_video { exporter::History::Last(SLOW) } else { exporter::History::None };
+        let kept = history.filter(|_| is_raw_video).unwrap_or_default();
         let pace = Some((treatment, kept));
         if std::mem::replace(&mut self.input().pace, pace) != pace {
             gst::debug!(CAT, imp = self, "{treatment:?}, {kept:?} (live: {is_live}, sync: {is_paced})");
@@ -76,7 +77,7 @@ impl FrameshareSink {
     /// slow, and the decoder may need its surface soon.
     pub(super) fn keeps_copy(&self, stream: &Stream) -> bool {
         let input = self.input();
-        let keeps = input.pace.is_some_and(|(_, history)| history != exporter::History::None);
+        let keeps = input.pace.is_some_and(|(_, history)| history != History::default());
         let may_copy = stream.export == Export::Auto && !stream.has_device_layout();
         keeps && may_copy && input.published.is_some_and(|last| last.elapsed() >= SLOW)
     }

@@ -23,6 +23,7 @@ impl FrameshareSink {
     pub(super) fn open(&self) -> Result<(), gst::ErrorMessage> {
         let settings = lock(&self.settings).clone();
         let endpoint = settings.endpoint()?;
+        settings.history().map_err(|error| gst::error_msg!(gst::ResourceError::Settings, ("{}", error)))?;
         let sink = self.obj().downgrade();
         let observer = move |notice| {
             if let Some(sink) = sink.upgrade() {

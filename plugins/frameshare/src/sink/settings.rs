@@ -2,11 +2,11 @@
 
 //! Properties of the sink.
 
-use super::kinds::{Export, History, Layout, Memory, SlowReader};
+use super::kinds::{Export, Layout, Memory, SlowReaders};
 use crate::{FrameshareFence, upstream::FrameshareUpstreamEvents};
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
-    exporter::{self, Config},
+    exporter::{self, Config, History},
 };
 use frameshare_cuda::context::Context;
 use gst::prelude::*;
@@ -49,11 +49,11 @@ pub(super) struct Settings {
     max_held_limit: u32,
     lossless_readers: LosslessReaders,
     pub(super) reader_timeout: Duration,
-    pub(super) slow_reader: SlowReader,
+    pub(super) slow_readers: SlowReaders,
     max_queued_bytes: u64,
     max_queued_time: Duration,
     queue_for_other_users: bool,
-    pub(super) history: History,
+    history: Option<String>,
     /// In ns; no limit if negative.
     pub(super) max_lateness: i64,
     fence_timeout: Duration,
@@ -88,11 +88,11 @@ impl Default for Settings {
             max_held_limit: limits.max_held_limit,
             lossless_readers: LosslessReaders::default(),
             reader_timeout: limits.reader_timeout,
-            slow_reader: SlowReader::default(),
+            slow_readers: SlowReaders::default(),
             max_queued_bytes: limits.max_queued_bytes,
             max_queued_time: limits.max_queued_time,
             queue_for_other_users: limits.queue_for_other_users,
-            history: History::default(),
+            history: Some(History::Frames(1).to_string()),
             max_lateness: -1,
             fence_timeout: limits.fence_timeout,
             max_retired_bytes: limits.max_retired_bytes,
@@ -198,8 +198,8 @@ impl Settings {
                     .default_value(nanoseconds(default.reader_timeout))
                     .mutable_ready()
                     .build(),
-                glib::ParamSpecEnum::builder_with_default("slow-reader", default.slow_reader)
-                    .nick("Slow reader")
+                glib::ParamSpecEnum::builder_with_default("slow-readers", default.slow_readers)
+                    .nick("Slow readers")
                     .blurb("Treatment of a lossless reader for which as many frames wait as may: auto waits, or disconnects it if upstream is live")
                     .mutable_playing()
                     .build(),
@@ -221,9 +221,10 @@ impl Settings {
                     .default_value(default.queue_for_other_users)
                     .mutable_ready()
                     .build(),
-                glib::ParamSpecEnum::builder_with_default("history", default.history)
+                glib::ParamSpecString::builder("history")
                     .nick("History")
-                    .blurb("Which frames of raw video are kept for readers that join later")
+                    .blurb("Number of the last frames of raw video that are kept for readers that join later: 0 or 1")
+                    .default_value(default.history.as_deref())
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecBoolean::builder(SYNC)
@@ -355,7 +356,7 @@ impl Settings {
             "wait-for-connection" => take!(wait_for_connection),
             "lossless-readers" => take!(lossless_readers),
             "reader-timeout" => take!(ns reader_timeout),
-            "slow-reader" => take!(slow_reader),
+            "slow-readers" => take!(slow_readers),
             "max-queued-bytes" => take!(max_queued_bytes),
             "max-queued-time" => take!(ns max_queued_time),
             "queue-for-other-users" => take!(queue_for_other_users),
@@ -393,7 +394,7 @@ impl Settings {
             "wait-for-connection" => self.wait_for_connection.to_value(),
             "lossless-readers" => self.lossless_readers.to_value(),
             "reader-timeout" => nanoseconds(self.reader_timeout).to_value(),
-            "slow-reader" => self.slow_reader.to_value(),
+            "slow-readers" => self.slow_readers.to_value(),
             "max-queued-bytes" => self.max_queued_bytes.to_value(),
             "max-queued-time" => nanoseconds(self.max_queued_time).to_value(),
             "queue-for-other-users" => self.queue_for_other_users.to_value(),
@@ -430,6 +431,11 @@ impl Settings {
                 "The stream has no name: set the property stream (a name) or socket-path (a path).".into(),
             )),
         }
+    }
+
+    /// The frames that are kept for readers that join later.
+    pub(super) fn history(&self) -> Result<History, exporter::ConfigError> {
+        self.history.as_deref().unwrap_or_default().parse()
     }
 
     /// The properties of a `framesharesrc` that reads the stream.

@@ -86,7 +86,7 @@ fn reader_that_is_not_live_prerolls_and_has_no_latency() {
 #[test]
 fn paused_reader_is_subject_to_the_rule_for_slow_readers() {
     let mut exporter =
-        Exporter::with(GRAY, "slow-reader=disconnect max-queued-time=50000000 max-queued-bytes=4096");
+        Exporter::with(GRAY, "slow-readers=disconnect max-queued-time=50000000 max-queued-bytes=4096");
     let pipeline = reading(&exporter.path, "max-held=1");
     pipeline.set_state(gst::State::Paused).unwrap();
     exporter.wait_for_readers(1);

@@ -73,7 +73,7 @@ impl Video {
     fn exporter(&self, properties: &str) -> Exporter {
         Exporter::with(
             &self.caps,
-            &format!("encoded=true wait-for-connection=false slow-reader=wait {properties}"),
+            &format!("encoded=true wait-for-connection=false slow-readers=wait {properties}"),
         )
     }
 }
@@ -243,7 +243,7 @@ fn reconnected_reader_starts_at_key_frame_of_next_exporter() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let start = || {
-        let properties = "encoded=true wait-for-connection=false slow-reader=wait";
+        let properties = "encoded=true wait-for-connection=false slow-readers=wait";
         let mut exporter = Exporter::at(&path, properties);
         exporter.harness.set_src_caps(video.caps.parse().unwrap());
         exporter
@@ -281,7 +281,7 @@ fn joining_readers_decode_h264_in_parts_from_first_buffer() {
     let caps = "video/x-h264,stream-format=byte-stream,alignment=nal,width=96,height=64,framerate=30/1";
     assert!(parts.len() > 120, "{} parts", parts.len());
     let decoder = "h264parse ! avdec_h264";
-    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-reader=wait");
+    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-readers=wait");
     let joins = [100, parts.len() - 10];
     let mut readers = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -408,7 +408,7 @@ fn requests_for_key_units_reach_upstream() {
 #[test]
 fn audio_is_neither_kept_nor_requested() {
     let caps = "audio/x-opus,channel-mapping-family=0,channels=1,rate=48000";
-    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-reader=wait");
+    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-readers=wait");
     let buffer = |value: u8, flags| {
         let mut buffer = gst::Buffer::from_slice([value; 50]);
         buffer.get_mut().unwrap().set_flags(flags);

@@ -48,7 +48,7 @@ impl Clip {
     fn share(&self, readers: usize, properties: &str) -> (Vec<u64>, u64) {
         let path = self.folder.path().join("s");
         let exporter = launch(&format!(
-            "{} ! framesharesink name=sink sync=false wait-for-connection=true slow-reader=wait \
+            "{} ! framesharesink name=sink sync=false wait-for-connection=true slow-readers=wait \
              socket-path={} {properties}",
             self.decoder(),
             path.display()

@@ -99,7 +99,7 @@ fn full_stream_resumes_with_its_reader() {
     let exporter = bytes_pipeline(
         &path,
         "fakesrc sizetype=2 sizemax=200",
-        "wait-for-connection=true max-slots=8 slow-reader=wait reader-timeout=60000000000",
+        "wait-for-connection=true max-slots=8 slow-readers=wait reader-timeout=60000000000",
     );
     exporter.set_state(Playing).unwrap();
     let reader = Reader::new(&path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Readers that pause, join late, or are behind: `slow-reader`, `history`, `max-lateness`.
+//! Readers that pause, join late, or are behind: `slow-readers`, `history`, `max-lateness`.
 
 use super::*;
 use frameshare::{Interrupt, Policy, reader};
@@ -108,7 +108,7 @@ fn reader_beyond_the_queue_is_disconnected_or_waited_for() {
         ("is-live=false", "disconnect", true),
     ] {
         let properties =
-            format!("slow-reader={slow_reader} max-queued-time=300000000 reader-timeout=60000000000");
+            format!("slow-readers={slow_reader} max-queued-time=300000000 reader-timeout=60000000000");
         let source = Source::new(source, &properties);
         let mut paused = source.paused();
         if !disconnects {
@@ -186,7 +186,7 @@ fn joining_reader_of_a_slow_stream_gets_the_last_frame() {
     let next = reader.buffer();
     assert!(bytes(&next)[0] == 8 && !next.flags().contains(gst::BufferFlags::DISCONT));
 
-    for properties in ["history=none wait-for-connection=false", "wait-for-connection=true"] {
+    for properties in ["history=0 wait-for-connection=false", "wait-for-connection=true"] {
         let mut exporter = Exporter::with(GRAY, properties);
         let first = Reader::new(&exporter.path);
         exporter.wait_for_readers(1);

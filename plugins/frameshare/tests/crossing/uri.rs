@@ -41,12 +41,12 @@ fn uri_sets_stream_and_properties() {
     assert_eq!((nick(&source, "policy"), source.property::<u32>("max-held")), ("latest".into(), 8));
 
     let sink = make("framesharesink");
-    let uri = "frameshare:///srv/s?allowed-uids=<1,65534>&socket-mode=432&history=none&sync=false";
+    let uri = "frameshare:///srv/s?allowed-uids=<1,65534>&socket-mode=432&history=0&sync=false";
     handler(&sink).set_uri(uri).unwrap();
     let uids = sink.property::<gst::Array>("allowed-uids");
     assert_eq!(uids.iter().map(|uid| uid.get::<u32>().unwrap()).collect::<Vec<_>>(), [1, 65534]);
     assert_eq!((sink.property::<u32>("socket-mode"), sink.property::<bool>("sync")), (0o660, false));
-    assert_eq!(nick(&sink, "history"), "none");
+    assert_eq!(sink.property::<String>("history"), "0");
 }
 
 #[test]

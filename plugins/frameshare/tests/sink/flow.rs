@@ -74,7 +74,7 @@ fn drain_timeout_limits_eos_for_inactive_reader() {
 fn reader_joining_after_flush_of_eos_gets_new_frames() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     // On a slow machine readers would get the last frame first.
-    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("history", "none")]);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("history", "0")]);
     sink.push(gst::Buffer::from_slice(noise(1, info.size())));
     sink.harness.push_event(gst::event::Eos::new());
     let joined = |sink: &Sink| {

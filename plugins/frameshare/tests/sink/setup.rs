@@ -27,9 +27,10 @@ fn properties_have_the_documented_defaults() {
         assert!(sink.property::<gst::Array>(property).is_empty());
     }
     assert_eq!(sink.property::<u32>("num-clients"), 0);
+    assert_eq!(sink.property::<String>("history"), "1");
     assert!(sink.property::<bool>("sync"));
     assert!(!sink.property::<bool>("enable-last-sample"));
-    for (property, nick) in [("lossless-readers", "own-uid"), ("slow-reader", "auto"), ("history", "last")] {
+    for (property, nick) in [("lossless-readers", "own-uid"), ("slow-readers", "auto")] {
         let value = sink.property_value(property);
         assert_eq!(glib::EnumValue::from_value(&value).unwrap().1.nick(), nick);
     }

@@ -103,7 +103,7 @@ impl Exporting {
         let gpu = Gpu::open(bind.device)?;
         let default = exporter::Config::default();
         let ms = |ms: Option<u64>| ms.map_or(GIVEN_UP, Duration::from_millis);
-        let config = exporter::Config::default()
+        let mut config = exporter::Config::default()
             .max_slots(bind.max_slots.unwrap_or(default.max_slots))
             .max_held_limit(bind.max_held_limit.unwrap_or(default.max_held_limit))
             .reader_timeout(ms(bind.reader_timeout_ms))
@@ -115,8 +115,9 @@ impl Exporting {
             .slow_readers(if bind.queues { SlowReaders::QueueThenWait } else { SlowReaders::Wait })
             .max_queued_time(GIVEN_UP)
             .max_queued_bytes(1 << 30)
-            .history(if bind.keeps_last { History::Last(Duration::ZERO) } else { History::None })
+            .history(History::Frames(u32::from(bind.keeps_last)))
             .gpu((!bind.in_host).then(|| gpu.context.clone()));
+        config.history_pause = Duration::ZERO;
         let notices = Arc::new(Mutex::new(Vec::new()));
         let reported = notices.clone();
         let observer =

@@ -55,7 +55,7 @@ fn config(options: &Options) -> Result<exporter::Config> {
         options.get("max-queued-time-ms")?.map_or(config.max_queued_time, Duration::from_millis);
     config.queue_for_other_users = options.is_set("queue-for-other-users");
     if options.is_set("keeps-last") {
-        config.history = exporter::History::Last(Duration::ZERO);
+        (config.history, config.history_pause) = (exporter::History::Frames(1), Duration::ZERO);
     }
     config.reader_timeout =
         options.get("reader-timeout-ms")?.map_or(config.reader_timeout, Duration::from_millis);

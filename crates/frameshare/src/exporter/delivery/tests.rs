@@ -5,7 +5,7 @@
 
 use crate::{
     Endpoint, Interrupt, MemoryKind, Wait,
-    exporter::{AcquireError, Config, Exporter, Frame, History, Purpose, Slot},
+    exporter::{AcquireError, Config, Exporter, Frame, Purpose, Slot},
     fence::Written,
     memory::{MemoryError, Operation},
     reader::{self, Item, Reader},
@@ -45,7 +45,7 @@ impl Stream {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
-        let exporter = Exporter::bind(&endpoint, Config::default().history(History::None), drop).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
         let (interrupt, ended) = (Interrupt::new().unwrap(), Arc::default());
         Self { _folder: folder, exporter, endpoint, interrupt, ended }
     }

@@ -9,7 +9,7 @@
 use super::State;
 use crate::{
     exporter::{
-        config::{History, SlowReaders},
+        config::SlowReaders,
         frame::Unit,
         link::{Backlog, Ending, Link, WaitingFrame, Weight},
         slot::Slot,
@@ -164,7 +164,7 @@ impl State {
     /// Returns whether a frame in this slot is published to some readers later, and is written by a
     /// GPU.
     pub(super) fn is_held(&self, slot: &Slot) -> bool {
-        let is_kept = self.config.history != History::None;
+        let is_kept = self.config.history.keeps_frames();
         slot.as_ptr().is_none() && (is_kept || self.links.iter().any(Link::joins_backlog))
     }
 
@@ -189,7 +189,7 @@ impl State {
     /// Slots that are needed besides those that readers lease or wait for: the frame that is being
     /// published, the next one, and the one that is kept for joining readers.
     pub fn reserve(&self) -> u32 {
-        2 + u32::from(self.config.history != History::None)
+        2 + u32::from(self.config.history.keeps_frames())
     }
 }
 

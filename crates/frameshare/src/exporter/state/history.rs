@@ -18,7 +18,7 @@ impl State {
     /// Sets what is kept for readers that join later.
     pub fn set_history(&mut self, history: History) {
         self.config.history = history;
-        if history == History::None {
+        if !history.keeps_frames() {
             self.forget_last();
         }
     }
@@ -32,7 +32,7 @@ impl State {
         descriptor: &Descriptor,
         oversized: Option<Packet>,
     ) {
-        if self.config.history == History::None {
+        if !self.config.history.keeps_frames() {
             return;
         }
         self.forget_last();
@@ -91,11 +91,12 @@ impl State {
         self.retire_for(id, generation);
     }
 
-    /// Returns the last frame, if no other has followed it for the time that `history` says.
+    /// Returns the last frame, if no other has followed it for some time. In a fast stream the next
+    /// one comes soon, and at its own time.
     fn slow_last(&self) -> Option<&WaitingFrame> {
-        let History::Last(after) = self.config.history else { return None };
         let age = |last: &WaitingFrame| monotonic_ns().saturating_sub(last.descriptor.published);
-        self.last.as_ref().filter(|last| Duration::from_nanos(age(last)) >= after)
+        let pause = self.config.history_pause;
+        self.last.as_ref().filter(|last| Duration::from_nanos(age(last)) >= pause)
     }
 
     fn is_in_host(&self, frame: &WaitingFrame) -> bool {
@@ -136,7 +137,8 @@ mod tests {
     fn kept_frame_of_retired_memory_is_requested_back() {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
-        let config = Config::default().history(History::Last(Duration::ZERO));
+        let mut config = Config::default().history(History::Frames(1));
+        config.history_pause = Duration::ZERO;
         let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
         publish(&exporter, &exporter.acquire(1000, Purpose::Copy, Wait::No).unwrap());
         let larger = exporter.acquire(100_000, Purpose::Copy, Wait::No).unwrap();

@@ -8,10 +8,7 @@
 
 use super::State;
 use crate::{
-    exporter::{
-        config::History,
-        link::{Attachment, Link, Packet},
-    },
+    exporter::link::{Attachment, Link, Packet},
     sys::{Label, Mapping, SealedAgainst, Words, load_bytes, memfd, store_bytes},
 };
 use frameshare_protocol::{
@@ -67,7 +64,7 @@ impl State {
 
     /// Returns whether a reader gets the next frame, now or later.
     fn has_metadata_readers(&self) -> bool {
-        !self.links.is_empty() || self.config.history != History::None
+        !self.links.is_empty() || self.config.history.keeps_frames()
     }
 
     /// Stores the metadata of a publication where its length permits. Returns the length for the

@@ -199,9 +199,9 @@ fn limits(config: &Config) -> StreamLimits {
         max_queued_bytes: config.max_queued_bytes,
         max_queued_time: ns(config.max_queued_time),
         queue_for_other_users: config.queue_for_other_users,
-        history: match config.history {
-            History::None => None,
-            History::Last(pause) => Some(ns(pause)),
+        history: {
+            let History::Frames(frames) = config.history;
+            frames
         },
         fence_timeout: ns(config.fence_timeout),
         max_retired_bytes: config.max_retired_bytes,

@@ -93,7 +93,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
             let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
-            exporter.set_history(History::None);
+            exporter.set_history(History::Frames(0));
             Self { _folder: folder, endpoint, exporter, interrupt: Interrupt::new().unwrap() }
         }
 

@@ -227,7 +227,7 @@ fn no_slot(_: u64) -> Result<String> {
     // since the reader is slow.
     let pictures = pictures.replace("videotestsrc", "videotestsrc is-live=true");
     let queue = "queue max-size-buffers=12";
-    let sink = place.sink("max-slots=8 slow-reader=wait");
+    let sink = place.sink("max-slots=8 slow-readers=wait");
     exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {queue} ! {sink}"))?;
     let reader = Peer::new()?;
     reader.connect(Connect { max_held: Some(3), ..place.lossless() })?;

@@ -129,7 +129,7 @@ fn released(_: u64) -> Result<String> {
     const HELD: usize = 6;
     let place = Place::new()?;
     // After a pause, which a busy machine may make, frames are copied for history.
-    let exporter = behind_decoder(&place, "history=none")?;
+    let exporter = behind_decoder(&place, "history=0")?;
     let reader = Peer::new()?;
     reader.connect(Connect { max_held: Some(8), ..place.lossless() })?;
     exporter.execute(Command::Go)?;
@@ -154,7 +154,7 @@ fn paused(_: u64) -> Result<String> {
         let place = Place::new()?;
         let exporter = behind_decoder(
             &place,
-            &format!("fence={fence} slow-reader=disconnect max-queued-time=60000000000"),
+            &format!("fence={fence} slow-readers=disconnect max-queued-time=60000000000"),
         )?;
         let readers = Peer::some(2)?;
         for reader in &readers {
@@ -312,7 +312,7 @@ fn cannot(_: u64) -> Result<String> {
     place.open()?;
     // The second reader takes long to connect: the first surface after that is not to be copied for
     // readers that join.
-    let access = "history=none trusted-uids=<65534> allowed-uids=<65534> socket-mode=0666";
+    let access = "history=0 trusted-uids=<65534> allowed-uids=<65534> socket-mode=0666";
     let exporter = behind_decoder(&place, access)?;
     let readers = Peer::some(2)?;
     readers[0].connect(place.lossless())?;
