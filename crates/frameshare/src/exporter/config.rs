@@ -6,7 +6,6 @@ use super::error::{ConfigError, MIN_SLOTS};
 use crate::{
     Endpoint,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
-    upstream::UpstreamKinds,
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
@@ -132,9 +131,6 @@ pub struct Config {
     /// they are among [`trusted_uids`](Self#structfield.trusted_uids): a reader could keep the
     /// memory of each copy that it gets.
     pub max_gop_bytes: u64,
-    /// Upstream events that are accepted from readers of the exporter's own user and from root's,
-    /// and arrive as [`Notice::Upstream`](super::Notice::Upstream); none by default.
-    pub upstream: UpstreamKinds,
 }
 
 impl Default for Config {
@@ -160,7 +156,6 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(2),
             max_retired_bytes: 2 << 30,
             max_gop_bytes: 32 << 20,
-            upstream: UpstreamKinds::default(),
         }
     }
 }
@@ -315,13 +310,6 @@ impl Config {
         self.max_gop_bytes = max_gop_bytes;
         self
     }
-
-    /// Sets [`upstream`](Self#structfield.upstream).
-    #[must_use]
-    pub fn upstream(mut self, upstream: UpstreamKinds) -> Self {
-        self.upstream = upstream;
-        self
-    }
 }
 
 impl Config {
@@ -387,11 +375,6 @@ impl Config {
 
     pub(super) fn may_have_kept_units(&self, peer: &Peer) -> bool {
         peer.is_own_or_root() || self.trusted_uids.contains(&peer.uid)
-    }
-
-    /// Returns the upstream events that are accepted from this reader.
-    pub(super) fn accepted_upstream(&self, peer: &Peer) -> UpstreamKinds {
-        if peer.is_own_or_root() { self.upstream } else { UpstreamKinds::default() }
     }
 
     pub(super) fn may_be_lossless(&self, peer: &Peer) -> bool {

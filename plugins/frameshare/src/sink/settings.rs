@@ -3,7 +3,7 @@
 //! Properties of the sink.
 
 use super::kinds::{Export, History, Layout, Memory, SlowReader};
-use crate::{FrameshareFence, upstream::FrameshareUpstreamEvents};
+use crate::FrameshareFence;
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
     exporter::{self, Config},
@@ -72,7 +72,6 @@ pub(super) struct Settings {
     pub(super) cuda_device_id: i32,
     trusted_uids: Vec<u32>,
     allow_udmabuf: bool,
-    upstream_events: FrameshareUpstreamEvents,
 }
 
 impl Default for Settings {
@@ -109,7 +108,6 @@ impl Default for Settings {
             cuda_device_id: -1,
             trusted_uids: limits.trusted_uids,
             allow_udmabuf: limits.allow_udmabuf,
-            upstream_events: FrameshareUpstreamEvents::default(),
         }
     }
 }
@@ -309,11 +307,6 @@ impl Settings {
                     .default_value(default.allow_udmabuf)
                     .mutable_ready()
                     .build(),
-                glib::ParamSpecEnum::builder_with_default("upstream-events", default.upstream_events)
-                    .nick("Upstream events")
-                    .blurb("Which events of this user's readers (and root's) go to upstream, if their property of this name sends them")
-                    .mutable_ready()
-                    .build(),
                 glib::ParamSpecUInt::builder("num-clients")
                     .nick("Number of clients")
                     .blurb("How many readers are connected")
@@ -374,7 +367,6 @@ impl Settings {
             "cuda-device-id" => take!(cuda_device_id),
             "trusted-uids" => take!(ids trusted_uids),
             "allow-udmabuf" => take!(allow_udmabuf),
-            "upstream-events" => take!(upstream_events),
             _ => false,
         }
     }
@@ -412,7 +404,6 @@ impl Settings {
             "cuda-device-id" => self.cuda_device_id.to_value(),
             "trusted-uids" => ids_to_value(&self.trusted_uids),
             "allow-udmabuf" => self.allow_udmabuf.to_value(),
-            "upstream-events" => self.upstream_events.to_value(),
             _ => return None,
         })
     }
@@ -474,7 +465,6 @@ impl Settings {
             .fence(self.fence.kind())
             .trusted_uids(self.trusted_uids.clone())
             .allow_udmabuf(self.allow_udmabuf)
-            .upstream(self.upstream_events.kinds())
             .gpu(gpu)
     }
 }
