@@ -18,7 +18,7 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next, UpstreamSender, Wake},
+    reader::{self, Config, Item as Next, KeyUnitRequests, Wake},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
@@ -108,12 +108,12 @@ pub struct Reader {
 #[derive(Debug)]
 struct Seen {
     stats: reader::Stats,
-    upstream: UpstreamSender,
+    key_unit_requests: KeyUnitRequests,
 }
 
 impl Seen {
     fn of(reader: &reader::Reader) -> Self {
-        Self { stats: reader.stats(), upstream: reader.upstream() }
+        Self { stats: reader.stats(), key_unit_requests: reader.key_unit_requests() }
     }
 }
 
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn frameshare_reader_interrupt(reader: *mut Reader, on: CB
 pub unsafe extern "C" fn frameshare_reader_request_key_unit(reader: *mut Reader) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        unsafe { object(reader, "reader") }?.seen().upstream.request_key_unit();
+        unsafe { object(reader, "reader") }?.seen().key_unit_requests.send();
         Ok(Status::Ok)
     })
 }

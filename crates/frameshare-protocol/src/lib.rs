@@ -32,4 +32,4 @@ pub use kind::{FenceKind, MemoryKind, Policy};
 pub use name::StreamName;
 
 /// The protocol version implemented by this crate.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;

@@ -73,17 +73,5 @@ pub const MAX_INCIDENTS: usize = 32;
 pub const MAX_COPY_REASONS: usize = 32;
 /// Minimum interval in milliseconds of the snapshots for one observer.
 pub const MIN_INTERVAL_MS: u32 = 100;
-/// Maximum lateness in ns, either way, in an upstream event about quality of service.
-pub const MAX_JITTER_NS: u64 = 60_000_000_000;
-/// Maximum number of fields of an upstream event about navigation.
-pub const MAX_NAVIGATION_FIELDS: usize = 8;
-/// Maximum length in bytes of the name of such a field, and of the kind of input.
-pub const MAX_NAVIGATION_NAME: usize = 32;
-/// Maximum length in bytes of a text in such a field.
-pub const MAX_NAVIGATION_TEXT: usize = 64;
-/// Maximum number of upstream events about quality of service in a second from one reader.
-pub const MAX_QOS_RATE: u32 = 10;
-/// Maximum number of upstream events about navigation in a second from one reader.
-pub const MAX_NAVIGATION_RATE: u32 = 200;
 /// Maximum length in bytes of a human-readable text from a peer; longer texts are truncated.
 pub const MAX_TEXT: usize = 1024;

@@ -141,8 +141,6 @@ mod streams;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]
-pub mod upstream;
-#[cfg(not(loom))]
 pub mod video;
 #[cfg(not(loom))]
 mod wait;

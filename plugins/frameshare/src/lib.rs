@@ -27,7 +27,6 @@ mod sink;
 mod src;
 mod sync;
 mod time;
-mod upstream;
 mod uri;
 
 pub use fence::FrameshareFence;

@@ -12,11 +12,10 @@ use super::Choices;
 use crate::raw::{Channel, RawReader, encoded, hello};
 use frameshare::{
     Endpoint, EntryIndex, Interrupt, Policy, Sequence, Wait,
-    exporter::{self, Exporter, Frame, Notice, Purpose},
+    exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
     queue::Consumer,
     reader::{self, Item, Reader},
-    upstream::{Navigation, Qos, UpstreamEvent, UpstreamKinds},
 };
 use frameshare_protocol::{
     SlotId,
@@ -31,10 +30,7 @@ use rustix::{
 use std::{
     os::fd::AsFd,
     path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Mutex, PoisonError, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -64,45 +60,14 @@ pub fn exporter(input: &[u8]) {
     fixture.check_undisturbed();
 }
 
-/// An owner got an event that it does not accept, or one with values that cannot be.
-static HAS_WRONG_EVENT: AtomicBool = AtomicBool::new(false);
-
-fn check_event(notice: Notice) {
-    if let Notice::Upstream { event, .. } = notice
-        && !(event.is_valid() && matches!(event, UpstreamEvent::Navigation(_)))
-    {
-        HAS_WRONG_EVENT.store(true, Relaxed);
-    }
-}
-
-fn arbitrary_event(choices: &mut Choices<'_>) -> UpstreamEvent {
-    let text = |choices: &mut Choices<'_>| String::from_utf8_lossy(choices.some_bytes(40)).into_owned();
-    if choices.byte() == 0 {
-        let (proportion, jitter) = (f64::from_bits(choices.number()), choices.number() as i64);
-        return UpstreamEvent::Qos(Qos { proportion, jitter, time: choices.number() });
-    }
-    let mut navigation =
-        Navigation::new(if choices.byte() == 0 { text(choices) } else { "key-press".into() });
-    for _ in 0..choices.below(10) {
-        let name = if choices.byte() < 9 { text(choices) } else { format!("f{}", choices.below(12)) };
-        navigation = match choices.byte() % 3 {
-            0 => navigation.field(name, f64::from_bits(choices.number())),
-            1 => navigation.field(name, text(choices)),
-            _ => navigation.field(name, choices.number() as u32 as i32),
-        };
-    }
-    UpstreamEvent::Navigation(navigation)
-}
-
 impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.sock");
         let endpoint = Endpoint::at(&path).expect("the path is short");
         let interrupt = Interrupt::new().expect("a descriptor");
-        let upstream = UpstreamKinds { qos: false, navigation: true };
-        let config = exporter::Config::default().reader_timeout(Duration::from_millis(2)).upstream(upstream);
-        let exporter = Exporter::bind(&endpoint, config, check_event).expect("the name is free");
+        let config = exporter::Config::default().reader_timeout(Duration::from_millis(2));
+        let exporter = Exporter::bind(&endpoint, config, |_| ()).expect("the name is free");
         let config = reader::Config::default().name("honest");
         let honest = Reader::connect(&endpoint, config, &interrupt).expect("there is credit");
         Self { path, exporter, honest, interrupt, _folder: folder }
@@ -204,7 +169,7 @@ impl Fixture {
                         2 => encoded(
                             ToExporter::Goodbye { reason: Reason::Stopped, text: "a text".into() }.encode(),
                         ),
-                        3 => encoded(ToExporter::Upstream(arbitrary_event(choices)).encode()),
+                        3 => encoded(ToExporter::RequestKeyUnit.encode()),
                         _ => vec![choices.byte(); MAX_MESSAGE + choices.below(2)],
                     };
                     let fds = vec![hostile.fds[0].as_fd(); choices.below(8)];
@@ -258,7 +223,6 @@ impl Fixture {
             thread::sleep(Duration::from_micros(50));
         }
         self.publish();
-        assert!(!HAS_WRONG_EVENT.load(Relaxed), "the owner got an invalid event");
         let stats = self.exporter.stats();
         assert_eq!((stats.readers.len(), stats.readers[0].lost), (1, 0));
         assert!(stats.slots <= 16, "{} slots for the credit of two readers", stats.slots);

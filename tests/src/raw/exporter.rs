@@ -5,7 +5,7 @@
 use super::{Channel, Listener, Page, Seals, encoded, memfd};
 use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId, queue::Producer};
 use frameshare_protocol::{
-    message::{Format, ToReader, UpstreamKinds, Welcome},
+    message::{Format, ToReader, Welcome},
     page::{claim_at, claims_size, metadata_size, queue_size},
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -104,7 +104,6 @@ impl Offer {
             areas,
             next: Sequence(next),
             live: Sequence(next),
-            upstream: UpstreamKinds::default(),
             wake_word: None,
         };
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })

@@ -11,7 +11,6 @@ mod killed;
 mod messages;
 mod refused;
 mod unixfd;
-mod upstream;
 mod uris;
 
 /// A moving zone plate: every pixel changes from frame to frame.

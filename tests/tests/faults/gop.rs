@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Kept units and readers of another user.
+//! Kept units, requests for key units, and readers of another user.
 
 use super::*;
 
@@ -35,5 +35,29 @@ fn reader_of_another_user_gets_no_kept_units_unless_trusted() {
             let summary = reader.expect_success().summary();
             assert_eq!((&summary["lost"], &summary["bad"]), (&0.into(), &0.into()), "{summary}");
         }
+    }
+}
+
+/// Key units that one reader requests make the stream worse for the others.
+#[test]
+fn requests_of_another_user_do_not_reach_the_encoder() {
+    if !is_root("requests_of_another_user_do_not_reach_the_encoder") {
+        return;
+    }
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    for (user, is_asked) in [(nobody, false), ("env", true)] {
+        let run = TestRun::new();
+        run.open_to_others();
+        let mut exporter = run.peer(&format!(
+            "export --socket s.sock --socket-mode 666 --allowed-uids 65534 --frames 100000000 --size 1000 \
+             --until {UNTIL} --fps 200 --readers 0 --gop 10"
+        ));
+        exporter.wait_for("progress");
+        let stream = Stream { exporter, run };
+        let read = "read --socket s.sock --verify yes --quiet yes --request-key-units yes --frames 100";
+        stream.run.peer_by(user, read).expect_success();
+        let (outcome, _run) = stream.end();
+        let asked = outcome.events("KeyUnitWanted").len();
+        assert_eq!(asked > 0, is_asked, "{user}: {asked} requests");
     }
 }

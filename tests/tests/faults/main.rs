@@ -28,7 +28,6 @@ mod sandboxes;
 mod sets;
 mod slow;
 mod stalled;
-mod upstream;
 mod waking;
 mod writes;
 

@@ -58,9 +58,6 @@ pub enum Malformation {
     /// The name of an observer is too long.
     #[error("value out of range in Observe")]
     Observe,
-    /// A value of an upstream event exceeds its limit.
-    #[error("value out of range in an upstream event")]
-    Upstream,
     /// A snapshot is damaged, or has more entries than a stream.
     #[error("invalid snapshot")]
     Snapshot,

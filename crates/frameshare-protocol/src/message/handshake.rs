@@ -2,7 +2,6 @@
 
 //! The handshake: `Hello` of the reader, `Welcome` of the exporter.
 
-use super::upstream::UpstreamKinds;
 use crate::{
     ids::Sequence,
     kind::{FenceKind, MemoryKind, Policy},
@@ -74,8 +73,6 @@ pub struct Welcome {
     /// Sequence number of the next frame to be published. Frames before it were published before
     /// the reader joined.
     pub live: Sequence,
-    /// The upstream events that the reader may send.
-    pub upstream: UpstreamKinds,
     /// The word of the wake-up page that the reader may sleep on.
     pub wake_word: Option<u32>,
 }

@@ -15,7 +15,6 @@ mod observe;
 mod tests;
 mod to_exporter;
 mod to_reader;
-mod upstream;
 
 pub use codec::{DecodeError, Malformation, TooLong};
 pub use content::{Format, Payload, Reason, Video};
@@ -26,4 +25,3 @@ pub use observe::{
 };
 pub use to_exporter::ToExporter;
 pub use to_reader::ToReader;
-pub use upstream::{Navigation, NavigationValue, Qos, UpstreamEvent, UpstreamKinds};

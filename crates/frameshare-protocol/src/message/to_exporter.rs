@@ -7,7 +7,6 @@ use super::{
     content::Reason,
     handshake::Hello,
     observe::Observe,
-    upstream::UpstreamEvent,
 };
 use crate::{
     ids::SlotId,
@@ -16,7 +15,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 /// A message from reader or observer to exporter, without file descriptors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToExporter {
     /// Asks the exporter to accept the reader.
     Hello(Hello),
@@ -57,9 +56,6 @@ pub enum ToExporter {
     /// The reader copies frames of the present format, since its application does not support
     /// their layout. The exporter may publish them in the format's default layout.
     CopiesForLayout,
-    /// An event of the reader's application, of a kind that
-    /// [`Welcome::upstream`](super::Welcome::upstream) grants.
-    Upstream(UpstreamEvent),
     /// The reader has released its import of a retired slot.
     RetiredSlot {
         /// The retired slot.
@@ -102,11 +98,6 @@ impl ToExporter {
             if !fine {
                 return Err(DecodeError::Malformed(Malformation::Hello));
             }
-        }
-        if let Self::Upstream(event) = &message
-            && !event.is_valid()
-        {
-            return Err(DecodeError::Malformed(Malformation::Upstream));
         }
         Ok(message)
     }

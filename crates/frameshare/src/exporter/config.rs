@@ -6,7 +6,6 @@ use super::error::{ConfigError, MIN_SLOTS};
 use crate::{
     Endpoint, Interrupt,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
-    upstream::UpstreamKinds,
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
@@ -174,9 +173,6 @@ pub struct Config {
     ///
     /// [`Exporter::interrupt`]: super::Exporter::interrupt
     pub interrupt: Option<Interrupt>,
-    /// Upstream events that are accepted from readers of the exporter's own user and from root's,
-    /// and arrive as [`Notice::Upstream`](super::Notice::Upstream); none by default.
-    pub upstream: UpstreamKinds,
 }
 
 impl Default for Config {
@@ -204,7 +200,6 @@ impl Default for Config {
             max_retired_bytes: 2 << 30,
             max_gop_bytes: 32 << 20,
             interrupt: None,
-            upstream: UpstreamKinds::default(),
         }
     }
 }
@@ -366,13 +361,6 @@ impl Config {
         self.interrupt = interrupt;
         self
     }
-
-    /// Sets [`upstream`](Self#structfield.upstream).
-    #[must_use]
-    pub fn upstream(mut self, upstream: UpstreamKinds) -> Self {
-        self.upstream = upstream;
-        self
-    }
 }
 
 impl Config {
@@ -439,11 +427,6 @@ impl Config {
 
     pub(super) fn may_have_kept_units(&self, peer: &Peer) -> bool {
         peer.is_own_or_root() || self.trusted_uids.contains(&peer.uid)
-    }
-
-    /// Returns the upstream events that are accepted from this reader.
-    pub(super) fn accepted_upstream(&self, peer: &Peer) -> UpstreamKinds {
-        if peer.is_own_or_root() { self.upstream } else { UpstreamKinds::default() }
     }
 
     pub(super) fn may_be_lossless(&self, peer: &Peer) -> bool {

@@ -39,7 +39,7 @@ pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use frames::{Frames, OpenError, open};
 pub use frameshare_protocol::ReaderCopy;
 pub use item::Item;
-pub use lease::{Frame, UpstreamSender};
+pub use lease::{Frame, KeyUnitRequests};
 pub use planes::FramePlane;
 pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
@@ -258,9 +258,9 @@ impl Reader {
     }
 
     /// Asks the exporter for a key unit of an encoded stream. The exporter passes the request on to
-    /// the encoder at most once a second, for readers of its own user; it may ignore it.
+    /// the encoder at most once a second, for readers of its own user and root's; it may ignore it.
     pub fn request_key_unit(&self) {
-        self.upstream().request_key_unit();
+        self.key_unit_requests().send();
     }
 
     /// Tells the exporter that the application cannot read the present format's layout, and copies
@@ -271,10 +271,10 @@ impl Reader {
         }
     }
 
-    /// Returns a handle for requests and [upstream events](crate::upstream), from any thread. It
-    /// serves the present connection only.
-    pub fn upstream(&self) -> UpstreamSender {
-        self.connection().map(Connection::upstream).unwrap_or_default()
+    /// Returns a handle for requests for key units from other threads. It serves the present
+    /// connection only.
+    pub fn key_unit_requests(&self) -> KeyUnitRequests {
+        self.connection().map(Connection::key_unit_requests).unwrap_or_default()
     }
 
     fn connection(&self) -> Option<&Connection> {

@@ -21,6 +21,5 @@ mod set;
 mod sleeping;
 mod slots;
 mod stream;
-mod upstream;
 mod waiting;
 mod waking;

@@ -4,10 +4,10 @@
 //!
 //! # Locks
 //!
-//! `settings`, `stream`, `input`, `limit` and `qos` are taken one at a time, for a lookup or an
-//! update, and never while anything is posted, pushed, queried, emitted or waited for. `render`,
-//! `prepare` and `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll`
-//! releases; `unlock` is called without it, from any thread.
+//! `settings`, `stream`, `input` and `limit` are taken one at a time, for a lookup or an update,
+//! and never while anything is posted, pushed, queried, emitted or waited for. `render`, `prepare`
+//! and `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll` releases; `unlock`
+//! is called without it, from any thread.
 
 use super::{
     announced::Announced,
@@ -16,7 +16,6 @@ use super::{
     limit::MessageLimit,
     log::CAT,
     placed::{PlaceError, Placed},
-    qos::QosSummary,
     settings::{SYNC, Settings},
     signals, stats,
     stream::Stream,
@@ -85,7 +84,6 @@ pub struct FrameshareSink {
     /// A warning about encoded media was posted since the sink was opened.
     pub(super) has_refused_encoded: AtomicBool,
     pub(super) limit: Mutex<MessageLimit>,
-    pub(super) qos: Mutex<QosSummary>,
     /// The sink does not preroll in this run, and does in others.
     pub(super) is_async_off: AtomicBool,
 }

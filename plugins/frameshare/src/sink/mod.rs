@@ -23,7 +23,6 @@ mod negotiation;
 mod notices;
 mod pace;
 mod placed;
-mod qos;
 mod refusal;
 mod render;
 mod same_pipeline;
@@ -34,7 +33,6 @@ mod stats;
 mod stream;
 mod timing;
 mod units;
-mod upstream;
 mod waiting;
 
 use gst::prelude::*;

@@ -18,8 +18,6 @@ impl FrameshareSink {
         match notice {
             Notice::ReaderAdded(reader) => {
                 gst::info!(CAT, imp = self, "reader added: {reader:?}");
-                let summary = lock(&self.qos).add(reader.id, Instant::now());
-                self.send_qos(summary);
                 sink.emit_by_name::<()>("reader-added", &[&stats::reader(&reader)]);
                 sink.notify("num-clients");
             }
@@ -32,8 +30,6 @@ impl FrameshareSink {
                         format!("Disconnected {}: {}", messages::name(&reader), messages::printable(&why));
                     self.warn_of_reader(Kind::Evicted, reader.uid, reader.pid, text);
                 }
-                let summary = lock(&self.qos).remove(reader.id, Instant::now());
-                self.send_qos(summary);
                 sink.emit_by_name::<()>("reader-removed", &[&stats::reader(&reader), &why]);
                 sink.notify("num-clients");
             }
@@ -92,7 +88,6 @@ impl FrameshareSink {
                     pad.push_event(event);
                 }
             }
-            Notice::Upstream { reader, event } => self.take_upstream(&reader, &event),
             Notice::LayoutCopied { readers } => self.note_layout_copies(readers),
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");

@@ -5,7 +5,6 @@
 use super::{
     imp::{FrameshareSink, Input},
     log::CAT,
-    qos::QosSummary,
     stats,
     stream::Stream,
 };
@@ -32,7 +31,6 @@ impl FrameshareSink {
         };
         let gpu = self.find_gpu(&settings)?;
         let context = gpu.as_ref().ok().map(|gpu| gpu.engine.clone());
-        *lock(&self.qos) = QosSummary::default();
         let exporter = Exporter::bind(&endpoint, settings.config(context), observer)
             .map_err(|error| crate::errors::bind(&error))?;
         gst::info!(CAT, imp = self, "sharing at {endpoint}");

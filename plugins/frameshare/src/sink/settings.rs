@@ -3,7 +3,7 @@
 //! Properties of the sink.
 
 use super::kinds::{Export, Layout, Memory, SlowReaders};
-use crate::{FrameshareFence, upstream::FrameshareUpstreamEvents};
+use crate::FrameshareFence;
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
     exporter::{self, Config, History},
@@ -72,7 +72,6 @@ pub(super) struct Settings {
     pub(super) cuda_device_id: i32,
     trusted_uids: Vec<u32>,
     allow_udmabuf: bool,
-    upstream_events: FrameshareUpstreamEvents,
 }
 
 impl Default for Settings {
@@ -109,7 +108,6 @@ impl Default for Settings {
             cuda_device_id: -1,
             trusted_uids: limits.trusted_uids,
             allow_udmabuf: limits.allow_udmabuf,
-            upstream_events: FrameshareUpstreamEvents::default(),
         }
     }
 }
@@ -310,11 +308,6 @@ impl Settings {
                     .default_value(default.allow_udmabuf)
                     .mutable_ready()
                     .build(),
-                glib::ParamSpecEnum::builder_with_default("upstream-events", default.upstream_events)
-                    .nick("Upstream events")
-                    .blurb("Which events of this user's readers (and root's) go to upstream, if their property of this name sends them")
-                    .mutable_ready()
-                    .build(),
                 glib::ParamSpecUInt::builder("num-clients")
                     .nick("Number of clients")
                     .blurb("How many readers are connected")
@@ -375,7 +368,6 @@ impl Settings {
             "cuda-device-id" => take!(cuda_device_id),
             "trusted-uids" => take!(ids trusted_uids),
             "allow-udmabuf" => take!(allow_udmabuf),
-            "upstream-events" => take!(upstream_events),
             _ => false,
         }
     }
@@ -413,7 +405,6 @@ impl Settings {
             "cuda-device-id" => self.cuda_device_id.to_value(),
             "trusted-uids" => ids_to_value(&self.trusted_uids),
             "allow-udmabuf" => self.allow_udmabuf.to_value(),
-            "upstream-events" => self.upstream_events.to_value(),
             _ => return None,
         })
     }
@@ -480,7 +471,6 @@ impl Settings {
             .fence(self.fence.kind())
             .trusted_uids(self.trusted_uids.clone())
             .allow_udmabuf(self.allow_udmabuf)
-            .upstream(self.upstream_events.kinds())
             .gpu(gpu)
     }
 }

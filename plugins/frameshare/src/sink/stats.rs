@@ -28,8 +28,6 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure.set("lost", stats.lost);
     structure.set("lag", stats.lag);
     structure.set("copies-for-layout", stats.copies_for_layout);
-    structure.set("upstream-events", stats.upstream_events);
-    structure.set("upstream-dropped", stats.upstream_dropped);
     structure.set("fence", stats.fence.kind.to_string());
     structure.set("fence-why", &stats.fence.why);
     structure

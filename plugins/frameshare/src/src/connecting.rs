@@ -115,7 +115,7 @@ impl FrameshareSrc {
     fn note(&self, reader: &Reader) {
         let stats = reader.stats();
         gst::info!(CAT, imp = self, "Session {:x} of process {}", stats.session, stats.exporter_pid);
-        *lock(&self.upstream) = reader.upstream();
+        *lock(&self.key_unit_requests) = reader.key_unit_requests();
         self.figures.session.store(stats.session, Relaxed);
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);

@@ -319,7 +319,7 @@ impl FrameshareSrc {
         }
         let since = *running.skips_since.get_or_insert_with(Instant::now);
         if !was_skipping {
-            lock(&self.upstream).clone().request_key_unit();
+            lock(&self.key_unit_requests).clone().send();
         } else if since.elapsed() >= SKIPS_SILENTLY
             && !std::mem::replace(&mut running.has_reported_skips, true)
         {

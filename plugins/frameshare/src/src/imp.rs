@@ -4,7 +4,7 @@
 //!
 //! # Locks
 //!
-//! `settings`, `interrupt`, `negotiated`, `upstream` and `running` are leaf locks: each is
+//! `settings`, `interrupt`, `negotiated`, `key_unit_requests` and `running` are leaf locks: each is
 //! held for a copy or a swap, never while another lock is taken, and never during a post, a push, a
 //! query or a wait.
 //! `create` takes the streaming state out of `running` and puts it back.
@@ -23,7 +23,7 @@ use super::{
     timing,
 };
 use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
-use frameshare::{Interrupt, reader::UpstreamSender};
+use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
     prelude::*,
@@ -41,8 +41,8 @@ pub struct FrameshareSrc {
     pub(super) interrupt: Mutex<Option<Interrupt>>,
     pub(super) negotiated: Mutex<Negotiated>,
     pub(super) running: Mutex<Option<Running>>,
-    /// Sends requests and events of downstream over the present connection.
-    pub(super) upstream: Mutex<UpstreamSender>,
+    /// Sends requests of downstream over the present connection.
+    pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
@@ -230,7 +230,7 @@ impl BaseSrcImpl for FrameshareSrc {
         let had_gpu = running.as_ref().is_some_and(|running| running.cuda.is_some());
         drop(running);
         *lock(&self.interrupt) = None;
-        *lock(&self.upstream) = UpstreamSender::default();
+        *lock(&self.key_unit_requests) = KeyUnitRequests::default();
         *lock(&self.negotiated) = Negotiated::default();
         self.cuda.clear();
         if had_gpu {
@@ -280,11 +280,10 @@ impl BaseSrcImpl for FrameshareSrc {
 
     fn event(&self, event: &gst::Event) -> bool {
         if gst_video::UpstreamForceKeyUnitEvent::parse(event).is_ok() {
-            let requests = lock(&self.upstream).clone();
-            requests.request_key_unit();
+            let requests = lock(&self.key_unit_requests).clone();
+            requests.send();
             return true;
         }
-        self.send_upstream(event);
         self.parent_event(event)
     }
 

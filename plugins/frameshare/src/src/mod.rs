@@ -31,7 +31,6 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod timing;
-mod upstream;
 mod way;
 
 use gst::{prelude::*, subclass::prelude::*};

@@ -2,7 +2,7 @@
 
 //! Properties of `framesharesrc`.
 
-use crate::{fence::FrameshareFence, upstream::FrameshareUpstreamEvents};
+use crate::fence::FrameshareFence;
 use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName, reader::Wake};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
@@ -139,7 +139,6 @@ pub(super) const DMA_BUFS: &str = "dma-bufs";
 pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
 pub(super) const IS_LIVE: &str = "is-live";
 pub(super) const RESEND_LAST: &str = "resend-last";
-pub(super) const UPSTREAM_EVENTS: &str = "upstream-events";
 pub(super) const STATS: &str = "stats";
 
 /// The values of the properties.
@@ -171,7 +170,6 @@ pub(super) struct Settings {
     pub is_live: bool,
     /// In ns; 0: never.
     resend_last: u64,
-    pub upstream_events: FrameshareUpstreamEvents,
 }
 
 impl Default for Settings {
@@ -197,7 +195,6 @@ impl Default for Settings {
             max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
             is_live: true,
             resend_last: 0,
-            upstream_events: FrameshareUpstreamEvents::default(),
         }
     }
 }
@@ -280,7 +277,6 @@ impl Settings {
             MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
             IS_LIVE => self.is_live = value.get().unwrap_or(self.is_live),
             RESEND_LAST => self.resend_last = value.get().unwrap_or(self.resend_last),
-            UPSTREAM_EVENTS => self.upstream_events = value.get().unwrap_or_default(),
             _ => {}
         }
     }
@@ -308,7 +304,6 @@ impl Settings {
             MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
             IS_LIVE => self.is_live.to_value(),
             RESEND_LAST => self.resend_last.to_value(),
-            UPSTREAM_EVENTS => self.upstream_events.to_value(),
             _ => return None,
         })
     }
@@ -472,14 +467,6 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .maximum(u64::MAX - 1)
                 .default_value(default.resend_last)
                 .mutable_ready()
-                .build(),
-            glib::ParamSpecEnum::builder_with_default(UPSTREAM_EVENTS, default.upstream_events)
-                .nick("Upstream events")
-                .blurb(
-                    "Which events of downstream go to the exporter, if the property of this name of its \
-                     framesharesink accepts them. Can be changed in PLAYING",
-                )
-                .mutable_playing()
                 .build(),
             glib::ParamSpecBoxed::builder::<gst::Structure>(STATS)
                 .nick("Statistics")

@@ -32,8 +32,6 @@ pub(super) struct Figures {
     pub spin_time: AtomicU64,
     /// Frames that came during a spin.
     pub spin_frames: AtomicU64,
-    /// Upstream events that were sent to the exporter.
-    pub upstream_events: AtomicU64,
     /// Copies of frames in host memory that elements downstream made, to write for example.
     pub copied_downstream: Arc<AtomicU64>,
 }
@@ -58,7 +56,6 @@ impl Figures {
             &self.repeated,
             &self.spin_time,
             &self.spin_frames,
-            &self.upstream_events,
             &self.copied_downstream,
         ] {
             counter.store(0, Relaxed);
@@ -86,7 +83,6 @@ impl Figures {
             .field("reconnections", self.reconnections.load(Relaxed))
             .field("copied-downstream", self.copied_downstream.load(Relaxed))
             .field("repeated", self.repeated.load(Relaxed))
-            .field("upstream-events", self.upstream_events.load(Relaxed))
             .field("spin-time", self.spin_time.load(Relaxed))
             .field("spin-frames", self.spin_frames.load(Relaxed))
             .build()

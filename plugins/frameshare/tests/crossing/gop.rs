@@ -404,6 +404,34 @@ fn requests_for_key_units_reach_upstream() {
     assert!(requests(&mut exporter), "downstream of the reader asked");
 }
 
+/// Applications of readers do not control the exporter's pipeline, and late ones skip their own
+/// frames only.
+#[test]
+fn other_upstream_events_stay_in_the_reader() {
+    let mut exporter = Exporter::with("video/x-h264", "encoded=true wait-for-connection=false");
+    exporter.push(gst::Buffer::from_slice([1; 100]));
+    let reader = Reader::new(&exporter.path);
+    reader.buffer();
+    while exporter.harness.try_pull_upstream_event().is_some() {}
+    let pad = reader.pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
+    pad.push_event(gst_video::NavigationEvent::new_key_press("Left").build());
+    let late = gst::event::Qos::new(gst::QOSType::Underflow, 2.0, 1_000_000, gst::ClockTime::SECOND);
+    pad.push_event(late);
+    // Negative control, behind the others: a request for a key unit crosses.
+    let mut delta = gst::Buffer::from_slice([2; 100]);
+    delta.get_mut().unwrap().set_flags(gst::BufferFlags::DELTA_UNIT);
+    exporter.push(delta);
+    reader.buffer();
+    pad.push_event(UpstreamForceKeyUnitEvent::builder().build());
+    wait_until("a request for a key unit", || {
+        let event = exporter.harness.try_pull_upstream_event();
+        event.is_some_and(|event| {
+            assert!(!matches!(event.type_(), gst::EventType::Navigation | gst::EventType::Qos), "{event:?}");
+            UpstreamForceKeyUnitEvent::parse(&event).is_ok()
+        })
+    });
+}
+
 /// Audio beside an encoded video: every buffer stands for itself.
 #[test]
 fn audio_is_neither_kept_nor_requested() {

@@ -23,7 +23,6 @@ mod seek;
 mod slow;
 mod switch;
 mod time;
-mod upstream;
 mod uri;
 mod waiting;
 

@@ -49,8 +49,6 @@ fn config(options: &Options) -> Result<exporter::Config> {
         "queue-then-disconnect" => SlowReaders::QueueThenDisconnect,
         other => return Err(format!("--slow-readers {other} is invalid").into()),
     };
-    config.upstream.qos = options.is_set("accept-qos");
-    config.upstream.navigation = options.is_set("accept-navigation");
     config.max_queued_time =
         options.get("max-queued-time-ms")?.map_or(config.max_queued_time, Duration::from_millis);
     config.queue_for_other_users = options.is_set("queue-for-other-users");
@@ -78,9 +76,6 @@ fn line(notice: &Notice) -> Value {
         Notice::SocketLost { why } => json!({ "event": "socket-lost", "why": why }),
         Notice::OthersCouldWrite { refused, why } => {
             json!({ "event": "others-could-write", "refused": refused, "why": why })
-        }
-        Notice::Upstream { reader, event } => {
-            json!({ "event": "upstream", "pid": reader.pid, "content": format!("{event:?}") })
         }
         Notice::SocketBound => json!({ "event": "socket-bound" }),
         other => json!({ "event": format!("{other:?}") }),

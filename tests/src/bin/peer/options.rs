@@ -23,7 +23,7 @@ peer read   --stream NAME | --socket PATH   stream to read
             --verify yes                    compare with what `peer export` writes
             --latency yes                   add latencies to the summary
             --report-layout yes             say that frames are copied for their layout
-            --press KEY                     send this key and a late report upstream after the first frame
+            --request-key-units yes         request a key unit after each frame
             --fork yes                      fork a child that keeps all descriptors open, once connected
             --quiet yes                     print the summary only
 peer observe --stream NAME | --socket PATH  stream to observe
@@ -47,7 +47,6 @@ peer export --stream NAME | --socket PATH   stream to export
             --keeps-last yes                keep the last frame for readers that join later
             --max-retired-bytes N, --trusted-uids N,N
             --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
-            --accept-qos yes, --accept-navigation yes
             --allow-udmabuf yes             admit other users though they could write
             --fork yes                      fork a child that keeps all descriptors open
             --end eos|stop|hang             action after the last frame (eos)

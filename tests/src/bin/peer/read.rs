@@ -11,7 +11,6 @@ use crate::{Result, child, options::Options, print};
 use frameshare::{
     Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
     reader::{self, Frame, Item, Reader, Wake},
-    upstream::{Navigation, Qos, UpstreamEvent},
 };
 use frameshare_tests::content;
 use serde_json::{Value, json};
@@ -27,16 +26,6 @@ struct Tally {
     expected: Option<Sequence>,
     /// Times from publication to delivery in µs. Kept on request only, since a long run has many.
     latencies: Option<Vec<u64>>,
-}
-
-/// Sends a key and a late report, and prints whether they were sent.
-fn send(reader: &Reader, key: &str) -> Result<()> {
-    let press = Navigation::new("key-press").field("key", key);
-    let late = Qos { proportion: 2.0, jitter: 500_000_000, time: monotonic_ns() };
-    let sent = |event| reader.upstream().send(&event).map_err(|error| error.to_string()).err();
-    let pressed = sent(UpstreamEvent::Navigation(press));
-    let reported = sent(UpstreamEvent::Qos(late));
-    Ok(print(&json!({ "event": "pressed", "navigation": pressed, "qos": reported }))?)
 }
 
 fn wake(options: &Options) -> Result<Wake> {
@@ -70,6 +59,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
     let (limit, quiet) = (options.get::<u64>("frames")?, options.is_set("quiet"));
     let (sums, verify) = (options.is_set("sum"), options.is_set("verify"));
     let pause = Duration::from_millis(options.or("sleep-ms", 0)?);
+    let requests_key_units = options.is_set("request-key-units");
     let (hold, hoard) = (options.or("hold", 0_usize)?, options.get::<usize>("hoard")?);
     let mut held = VecDeque::<Frame>::new();
     let mut tally = Tally { latencies: options.is_set("latency").then(Vec::new), ..Tally::default() };
@@ -95,12 +85,12 @@ pub fn read(options: &Options) -> Result<ExitCode> {
             Some(Item::Frame(frame)) => {
                 if tally.expected.is_none() {
                     print(&json!({ "event": "first", "sequence": frame.descriptor().sequence.0 }))?;
-                    if let Some(key) = options.get::<String>("press")? {
-                        send(&reader, &key)?;
-                    }
                     if options.is_set("report-layout") {
                         reader.report_layout_copies();
                     }
+                }
+                if requests_key_units {
+                    reader.request_key_unit();
                 }
                 let line = tally.count(&frame, sums, verify);
                 if !quiet {

@@ -447,8 +447,6 @@ impl Leases {
             ages,
             copies,
             copies_for_layout: false,
-            upstream_events: 0,
-            upstream_dropped: 0,
             fence: self.choice.clone(),
             lag: next.since(oldest),
         }

@@ -12,7 +12,6 @@ mod liveness;
 mod outbox;
 mod route;
 mod start;
-mod upstream;
 
 pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use ending::Ending;
@@ -22,7 +21,6 @@ pub use liveness::Liveness;
 pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage, payload_file};
 pub use route::{CannotAdopt, Route};
 pub use start::Start;
-pub use upstream::Upstream;
 
 use super::{
     frame::Unit,
@@ -104,7 +102,6 @@ pub struct Link {
     cannot_adopt: CannotAdopt,
     /// The reader copies frames of the present format into its default layout.
     copies_for_layout: bool,
-    pub upstream: Upstream,
     /// Number of ordered messages sent so far, waiting ones included.
     messages: u64,
     /// End of the time that the connection stays open for waiting messages after the link has
@@ -128,13 +125,12 @@ pub struct Delivery {
     pub start: Start,
     pub route: Route,
     pub hello: Hello,
-    pub upstream: Upstream,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
         let Delivery { producer, next, wake, group, pending_wakes, .. } = delivery;
-        let Delivery { liveness, fence, start, route, hello, upstream, .. } = delivery;
+        let Delivery { liveness, fence, start, route, hello, .. } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         Self {
@@ -156,7 +152,6 @@ impl Link {
             downloads,
             cannot_adopt,
             copies_for_layout: false,
-            upstream,
             messages: 0,
             drains_until: None,
             stall: Stall::default(),
@@ -563,8 +558,6 @@ impl Link {
             waiting: self.backlog.frames() as u32,
             lag,
             copies_for_layout: self.copies_for_layout,
-            upstream_events: self.upstream.taken,
-            upstream_dropped: self.upstream.dropped,
             ..stats
         }
     }

@@ -18,8 +18,6 @@ use std::{
 
 /// Maximum number of notices that wait for a handler that blocks; later ones are dropped.
 const MAX_PENDING: usize = 4096;
-/// Maximum number of upstream events of readers among them, which must leave room for the others.
-const MAX_PENDING_EVENTS: usize = 512;
 
 /// The owner's notice handler, and the notices on their way to it.
 pub struct NoticeHandler {
@@ -32,8 +30,6 @@ pub struct NoticeHandler {
 #[derive(Default)]
 struct NoticeQueue {
     notices: VecDeque<Notice>,
-    /// The upstream events among them.
-    events: usize,
     /// The thread that delivers, once it runs.
     thread: Option<ThreadId>,
     /// Whether there is one.
@@ -58,15 +54,9 @@ impl NoticeHandler {
     /// exporter's state may be locked.
     pub fn queue(&self, notices: Vec<Notice>) {
         let mut pending = self.lock();
-        for notice in notices {
-            let is_event = matches!(notice, Notice::Upstream { .. });
-            if pending.notices.len() < MAX_PENDING && !(is_event && pending.events >= MAX_PENDING_EVENTS) {
-                pending.events += usize::from(is_event);
-                pending.notices.push_back(notice);
-            } else {
-                pending.dropped += 1;
-            }
-        }
+        let room = MAX_PENDING.saturating_sub(pending.notices.len());
+        pending.dropped += notices.len().saturating_sub(room);
+        pending.notices.extend(notices.into_iter().take(room));
     }
 
     /// Starts the delivery of queued notices, unless it is under way. Without a thread (`ulimit
@@ -104,7 +94,6 @@ impl NoticeHandler {
         let mut pending = self.lock();
         pending.thread = Some(thread::current().id());
         while let Some(notice) = pending.notices.pop_front() {
-            pending.events -= usize::from(matches!(notice, Notice::Upstream { .. }));
             drop(pending);
             if catch_unwind(AssertUnwindSafe(|| (self.call)(notice))).is_err() {
                 log::error!("the notice handler of the exporter panicked");

@@ -2,7 +2,6 @@
 
 //! Notices of an exporter to its owner.
 
-use crate::upstream::UpstreamEvent;
 use frameshare_protocol::{Policy, message::Reason};
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub struct ReaderInfo {
 }
 
 /// An event of a reader or of the stream's socket.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
     /// The reader was admitted.
@@ -76,23 +75,15 @@ pub enum Notice {
         /// The reason, for people.
         why: String,
     },
-    /// A reader of the exporter's own user joined an encoded stream between two key units, or asked
-    /// for a key unit: the encoder should make one soon. At most one notice a second.
+    /// A reader of the exporter's own user, or root's, joined an encoded stream between two key
+    /// units, or asked for a key unit: the encoder should make one soon. At most one notice a
+    /// second.
     KeyUnitWanted,
     /// One more reader of the exporter's own user copies the frames of the present format into its
     /// default layout.
     LayoutCopied {
         /// The number of these readers.
         readers: usize,
-    },
-    /// An event of a reader, of a kind that
-    /// [`Config::upstream`](crate::exporter::Config#structfield.upstream) accepts. Some are dropped
-    /// if the handler blocks.
-    Upstream {
-        /// The reader.
-        reader: ReaderInfo,
-        /// The event.
-        event: UpstreamEvent,
     },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,

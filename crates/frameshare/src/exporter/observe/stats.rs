@@ -29,10 +29,6 @@ pub struct ReaderStats {
     pub copies: Vec<CopyCount>,
     /// The reader copies frames of the present format into its default layout.
     pub copies_for_layout: bool,
-    /// Upstream events that the exporter has taken from the reader.
-    pub upstream_events: u64,
-    /// Upstream events that exceeded the limit and were dropped.
-    pub upstream_dropped: u64,
     /// The kind of fence, and the reason for it.
     pub fence: Selected<FenceKind>,
     /// Distance in frames from the oldest untaken frame, in the backlog or not, to the newest; 0 if

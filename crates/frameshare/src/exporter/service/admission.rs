@@ -11,7 +11,7 @@ use crate::{
     exporter::{
         delivery::download_target,
         error::SetupError,
-        link::{Delivery, Ending, Link, LinkFence, Liveness, Start, Upstream, in_flight},
+        link::{Delivery, Ending, Link, LinkFence, Liveness, Start, in_flight},
         state::{Left, Promise, Shared, Shares},
     },
     queue::Producer,
@@ -106,8 +106,7 @@ fn try_to_admit(
             // Without a pidfd the page's record lock shows whether the reader lives.
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
             let liveness = claims_fd.map(Liveness::new);
-            let upstream = state.config().accepted_upstream(&peer);
-            let (welcome, wake, fence) = state.welcome(hello, &promise, shares, next, upstream)?;
+            let (welcome, wake, fence) = state.welcome(hello, &promise, shares, next)?;
             let delivery = Delivery {
                 producer,
                 next,
@@ -119,7 +118,6 @@ fn try_to_admit(
                 start,
                 route: promise.route,
                 hello: hello.clone(),
-                upstream: Upstream::new(upstream),
             };
             Ok((welcome, delivery, last))
         });

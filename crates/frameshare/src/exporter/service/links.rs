@@ -74,7 +74,6 @@ impl WatchedLink {
                 shared.with(|state| state.cannot_import(id, generation, text));
             }
             ToExporter::RequestKeyUnit => shared.with(|state| state.request_key_unit(id)),
-            ToExporter::Upstream(event) => shared.with(|state| state.take_upstream(id, event)),
             ToExporter::CopiesForLayout => shared.with(|state| state.note_layout_copies(id)),
             ToExporter::Goodbye { reason, text } => {
                 shared.with(|state| state.closed_by_reader(id, &Ending { reason, text }));

@@ -16,7 +16,6 @@ use crate::{
         select::{Selected, why_not_in_place},
     },
     sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
-    upstream::UpstreamKinds,
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -218,14 +217,13 @@ impl State {
     }
 
     /// Makes the message that hands over what the two share; returns the exporter's own parts.
-    /// `next` is the first frame that the reader gets, `upstream` the events that are accepted.
+    /// `next` is the first frame that the reader gets.
     pub fn welcome(
         &mut self,
         hello: &Hello,
         promise: &Promise,
         shares: Shares,
         next: Sequence,
-        upstream: UpstreamKinds,
     ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
         let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
@@ -239,7 +237,6 @@ impl State {
             areas: self.config.max_slots,
             next,
             live: self.next,
-            upstream,
             wake_word: shares.group.as_ref().map(|group| group.word()),
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));

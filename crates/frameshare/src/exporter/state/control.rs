@@ -9,7 +9,6 @@ use crate::{
         link::{Attachment, Ending, Link, Packet, is_exhausted},
         observe::Notice,
     },
-    upstream::UpstreamEvent,
 };
 use frameshare_protocol::{
     MemoryKind, Sequence,
@@ -48,17 +47,6 @@ impl State {
             let counts = |link: &&Link| link.copies_for_layout() && link.peer().is_own();
             let readers = self.links.iter().filter(counts).count();
             self.notices.push(Notice::LayoutCopied { readers });
-        }
-    }
-
-    /// Hands a reader's upstream event to the owner, or evicts a reader that may not send it.
-    pub fn take_upstream(&mut self, id: u64, event: UpstreamEvent) {
-        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
-        let link = &mut self.links[index];
-        match link.upstream.take(&event) {
-            Ok(true) => self.notices.push(Notice::Upstream { reader: link.info.clone(), event }),
-            Ok(false) => {}
-            Err(ending) => self.drop_link(index, &ending),
         }
     }
 

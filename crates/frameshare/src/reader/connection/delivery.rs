@@ -24,7 +24,7 @@ use crate::{
         error::{ConnectError, ProtocolViolation, ReadError},
         gpu_wait::{GpuWait, Recheck},
         item::Item,
-        lease::{Announcement, Channel, Frame, Generations, Lease, UpstreamSender},
+        lease::{Announcement, Channel, Frame, Generations, KeyUnitRequests, Lease},
         origin::Origin,
         stats::Stats,
     },
@@ -94,8 +94,7 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let is_local = peer.is_this_process(&welcome.nonce);
         let Shared { consumer, life, metadata, wake, word, timeline } = Shared::open(&welcome, fds)?;
-        let channel = Channel::new(welcome.session, consumer, wake, socket, Some(life));
-        let channel = Arc::new(channel.accepting(welcome.upstream));
+        let channel = Arc::new(Channel::new(welcome.session, consumer, wake, socket, Some(life)));
         let mut gpu = Gpu::new(channel.clone(), config, &welcome, is_local);
         gpu.join(&welcome, timeline, peer.gone.as_ref())?;
         let ready = || -> io::Result<PollSet> {
@@ -426,9 +425,9 @@ impl Connection {
         self.channel.send(&ToExporter::CopiesForLayout);
     }
 
-    /// Returns a handle for requests and events.
-    pub fn upstream(&self) -> UpstreamSender {
-        UpstreamSender::new(&self.channel)
+    /// Returns a handle for requests for key units.
+    pub fn key_unit_requests(&self) -> KeyUnitRequests {
+        KeyUnitRequests::new(&self.channel)
     }
 
     /// The condition to poll while the reader sleeps.

@@ -15,7 +15,6 @@ use crate::{
     queue::Consumer,
     service::Handle,
     sys::{ProcessLock, Socket, Wake, Words},
-    upstream::{SendingLimit, UpstreamEvent, UpstreamKinds},
 };
 use frameshare_cuda::{context::Context, event::Event};
 use frameshare_protocol::{
@@ -28,7 +27,6 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::Instant,
 };
 
 /// The shared state of one connection.
@@ -45,8 +43,6 @@ pub(in crate::reader) struct Channel {
     fence: OnceLock<Arc<dyn ReaderFence>>,
     /// A fence could not be signaled: no held frame can ever be released.
     failure: OnceLock<FenceError>,
-    /// The events that the exporter accepts, and the limit of those that are sent.
-    upstream: (UpstreamKinds, Mutex<SendingLimit>),
     /// The reason in the last close message.
     closed: Mutex<Option<Reason>>,
     watcher: OnceLock<Watcher>,
@@ -102,30 +98,12 @@ impl Channel {
             streams: OnceLock::new(),
             fence: OnceLock::new(),
             failure: OnceLock::new(),
-            upstream: Default::default(),
             closed: Mutex::default(),
             watcher: OnceLock::new(),
             wake: Arc::new(wake),
             socket: Arc::new(socket),
             _life: life,
         }
-    }
-
-    /// Sets the kinds of upstream events that the exporter accepts.
-    pub fn accepting(mut self, upstream: UpstreamKinds) -> Self {
-        self.upstream.0 = upstream;
-        self
-    }
-
-    /// The kinds of upstream events that the exporter accepts.
-    pub fn upstream(&self) -> UpstreamKinds {
-        self.upstream.0
-    }
-
-    /// Returns whether an upstream event is within the limit, and counts it.
-    pub fn may_send_upstream(&self, event: &UpstreamEvent) -> bool {
-        let mut limit = self.upstream.1.lock().unwrap_or_else(PoisonError::into_inner);
-        limit.admit(event, Instant::now())
     }
 
     /// Sets the context that frames are read in, and their fence, once.

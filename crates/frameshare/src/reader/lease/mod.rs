@@ -10,11 +10,11 @@ mod deferred_release;
 mod frame;
 mod generations;
 mod import;
+mod key_units;
 mod release;
-mod upstream;
 
 pub use frame::Frame;
-pub use upstream::UpstreamSender;
+pub use key_units::KeyUnitRequests;
 pub(super) use {
     channel::{Channel, Teardown, Watcher},
     frame::Lease,

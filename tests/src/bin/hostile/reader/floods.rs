@@ -2,7 +2,7 @@
 
 //! Attacks by number: connections, messages and credit.
 
-use super::{Fate, join};
+use super::{Fate, join, take};
 use crate::Result;
 use frameshare::Policy;
 use frameshare_protocol::message::ToExporter;
@@ -62,4 +62,17 @@ pub fn greedy(path: &Path) -> Result<Fate> {
         }
     }
     Ok(Fate::Refused)
+}
+
+/// Requests for key units as fast as the socket takes them.
+pub fn key_units(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    // A request of a reader that still reads kept units is ignored.
+    take(&reader)?;
+    let request = encoded(ToExporter::RequestKeyUnit.encode());
+    let end = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < end {
+        let _ = reader.channel.try_send(&request, &[]);
+    }
+    Ok(Fate::Left)
 }

@@ -10,7 +10,6 @@ mod hellos;
 mod messages;
 mod observers;
 mod pages;
-mod upstream;
 mod wakes;
 
 pub use floods::stay_silent;
@@ -40,7 +39,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 64] = [
+pub const ATTACKS: [Attack; 60] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -58,11 +57,6 @@ pub const ATTACKS: [Attack; 64] = [
     ("descriptors", messages::descriptors),
     ("many-descriptors", messages::many_descriptors),
     ("never-listens", messages::never_listens),
-    ("upstream-not-accepted", upstream::not_accepted),
-    ("upstream-invalid", upstream::invalid),
-    ("upstream-oversized", upstream::oversized),
-    ("upstream-cut-short", upstream::cut_short),
-    ("upstream-flood", upstream::flood),
     ("claim-zero", pages::zero),
     ("claim-ones", pages::ones),
     ("claim-published-again", pages::published_again),
@@ -97,6 +91,7 @@ pub const ATTACKS: [Attack; 64] = [
     ("flood-silent", floods::silent),
     ("flood-hello", floods::hellos),
     ("flood-greedy", floods::greedy),
+    ("flood-key-units", floods::key_units),
     ("observer-garbage", observers::garbage),
     ("observer-as-reader", observers::as_reader),
     ("observer-descriptors", observers::descriptors),
