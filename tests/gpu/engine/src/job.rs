@@ -491,7 +491,6 @@ pub struct ReaderStats {
     pub sent: u64,
     pub lost: u64,
     pub fence: String,
-    pub is_mps_client: bool,
 }
 
 /// Rejects a command that does not apply to the role of the peer.
