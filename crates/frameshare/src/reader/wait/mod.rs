@@ -109,7 +109,7 @@ impl Waits {
         item
     }
 
-    /// Spins at the begin of a wait: without end if the configuration says so.
+    /// Spins at the begin of a wait: until there is an item if the configuration says so.
     fn spin_first(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
         let is_short = self.last_wait < SHORT_WAIT;
         let always = config.spin >= 100;
@@ -168,7 +168,7 @@ impl Waits {
             if limits.interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
-            // A sleep of a poller is over when the frame has long arrived.
+            // A frame whose fence is pending has arrived already.
             window = window.filter(|_| fence.is_none() && Spin::is_allowed());
             if let Some(due) = window.take_if(|window| window.begin <= monotonic_ns()) {
                 let item = self.spin_within(due, connection, limits);

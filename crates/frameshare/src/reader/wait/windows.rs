@@ -32,6 +32,9 @@ const MARGIN: i64 = 10_000;
 const PROMPT: u64 = 100_000;
 const MANY: u32 = 3;
 
+/// Time without windows after a sign of a busy machine, in ns.
+const REST: u64 = 300_000_000;
+
 /// The windows of one reader.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
@@ -42,6 +45,8 @@ pub(super) struct Windows {
     in_vain: Option<u64>,
     /// Number of spins in vain, one after another, whose frame was published [`PROMPT`] after.
     blocking: u32,
+    /// Time until which there are no windows.
+    rest: u64,
 }
 
 /// Time of one spin, in ns of the monotonic clock.
@@ -61,13 +66,14 @@ impl Windows {
             let is_prompt = published.checked_sub(end).is_some_and(|since| since < PROMPT);
             self.blocking = if is_prompt { self.blocking + 1 } else { 0 };
             if self.blocking >= MANY {
-                self.account.empty();
+                self.rest = published.saturating_add(REST);
             }
         }
     }
 
     /// Records that a sleep until a window ended, at `now`. A frame that was published before the
-    /// window has ended it. If the sleep ended very late, the machine is busy, and the reader rests.
+    /// window has ended it. If the sleep ended very late, the machine is busy, and the reader
+    /// rests.
     pub fn add_sleep(&mut self, window: Window, published: Option<u64>, now: u64) {
         if now < window.begin || published.is_some_and(|published| published < window.begin) {
             return;
@@ -75,7 +81,7 @@ impl Windows {
         let overshoot = (now - window.begin).min(LONGEST as u64) as i64;
         self.overshoots.add(overshoot);
         if overshoot == LONGEST {
-            self.account.empty();
+            self.rest = now.saturating_add(REST);
         }
     }
 
@@ -91,6 +97,9 @@ impl Windows {
     /// pauses. `spun` is the time of all spins so far.
     pub fn next(&mut self, share: u32, spun: Duration, now: u64) -> Option<Window> {
         let unspent = self.account.settle(share, spun, now);
+        if now < self.rest {
+            return None;
+        }
         let rhythm = self.arrivals.rhythm()?;
         let budget = rhythm.period * i64::from(share) / 100 + unspent / PART;
         let lead = EARLINESS + self.overshoots.most();
@@ -119,11 +128,6 @@ struct Account {
 }
 
 impl Account {
-    /// Leaves a debt that forbids windows for some tenths of a second.
-    fn empty(&mut self) {
-        self.unspent = -KEPT;
-    }
-
     /// Returns the unspent time, which is negative after more spins than the share affords.
     fn settle(&mut self, share: u32, spun: Duration, now: u64) -> i64 {
         let (spun, limit) = (spun.as_nanos() as u64, KEPT / 100 * i64::from(share));
@@ -352,7 +356,7 @@ mod tests {
     fn busy_machine_stops_windows_for_some_time() {
         let rests = |windows: &mut Windows| {
             assert_eq!(next(windows, LAST), None);
-            assert_eq!(next(windows, LAST + SECOND / 20), None);
+            assert_eq!(next(windows, LAST + REST - 1), None);
             // The frames that have come since.
             (40..70).for_each(|frame| windows.add_frame((START + frame * PERIOD) as u64, u64::MAX));
             assert!(next(windows, LAST + SECOND / 2).is_some());
