@@ -58,11 +58,19 @@ impl Arrivals {
             return None;
         }
         let times: Vec<_> = self.times.iter().map(|time| (time - first) as i64).collect();
-        // Ignores bursts and gaps if they are fewer than half of the intervals.
-        let rough = median(&sorted(times.windows(2).map(|pair| pair[1] - pair[0])));
-        if rough <= 0 {
+        let intervals = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let usual = median(intervals.clone());
+        if usual <= 0 {
             return None;
         }
+        // Without bursts and gaps, which are fewer than half of the intervals. The median alone is
+        // not the period if few long intervals make up for many short ones.
+        let (mut sum, mut number) = (0, 0);
+        for interval in intervals.filter(|interval| (interval - usual).abs() <= usual / 2) {
+            sum += interval;
+            number += 1;
+        }
+        let rough = sum / number;
         let mut points = Vec::with_capacity(count);
         // Follows the times slowly: one early or late frame moves no other one to another point.
         let (mut point, mut expected) = (0, 0);
@@ -73,17 +81,18 @@ impl Arrivals {
             expected += (time - expected) / 4;
             points.push(point);
         }
-        // Over half of the arrivals, so that jitter hardly matters.
-        let spans = times.iter().zip(&points).zip(times.iter().zip(&points).skip(count / 2));
-        let spans = spans.map(|((from, first), (to, last))| (to - from, last - first));
+        // Over half of the arrivals or more, so that jitter hardly matters.
+        let pairs = (0..count).flat_map(|first| (first + count / 2..count).map(move |last| (first, last)));
+        let spans = pairs.map(|(first, last)| (times[last] - times[first], points[last] - points[first]));
         let slopes = spans.filter(|(_, points)| *points > 0).map(|(time, points)| time / points);
-        let period = median(&sorted(slopes));
+        let period = median(slopes);
         if period <= 0 {
             return None;
         }
-        let mut offsets = sorted(times.iter().zip(&points).map(|(time, point)| time - point * period));
-        let phase = median(&offsets);
-        offsets.iter_mut().for_each(|offset| *offset -= phase);
+        let phases = times.iter().zip(&points).map(|(time, point)| time - point * period);
+        let phase = median(phases.clone());
+        let mut offsets: Vec<_> = phases.map(|time| time - phase).collect();
+        offsets.sort_unstable();
         let last = first.saturating_add_signed(phase + points[count - 1] * period);
         Some(Rhythm { last, period, offsets })
     }
@@ -125,15 +134,11 @@ impl Rhythm {
     }
 }
 
-fn sorted(values: impl Iterator<Item = i64>) -> Vec<i64> {
+/// The median; 0 without values.
+fn median(values: impl Iterator<Item = i64>) -> i64 {
     let mut values: Vec<_> = values.collect();
-    values.sort_unstable();
-    values
-}
-
-/// The median of values in order; 0 without values.
-fn median(values: &[i64]) -> i64 {
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+    let middle = values.len().saturating_sub(1) / 2;
+    if values.is_empty() { 0 } else { *values.select_nth_unstable(middle).1 }
 }
 
 #[cfg(test)]

@@ -158,10 +158,10 @@ impl Waits {
 
     /// Sleeps until there is an item, and spins once when one is expected.
     fn sleep(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
-        let mut window = match config.spin {
-            0 => None,
-            share => self.windows.next(share, self.spun.time, monotonic_ns()),
-        };
+        let mut window = None;
+        if config.spin > 0 && Spin::is_allowed() {
+            window = self.windows.next(config.spin, self.spun.time, monotonic_ns());
+        }
         // Set when a frame with a pending fence arrives, however long the frame took to arrive.
         let mut fence: Option<Backoff> = None;
         loop {

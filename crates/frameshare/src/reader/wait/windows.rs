@@ -181,7 +181,7 @@ mod tests {
     const PERIOD: i64 = 16_666_667;
     const START: i64 = 5_000 * MILLISECOND;
     /// Seconds of a simulated stream, of which the first is not measured.
-    const SECONDS: i64 = 31;
+    const SECONDS: i64 = 21;
 
     /// Numbers in no order, the same in each run.
     struct Random(u64);
@@ -266,11 +266,17 @@ mod tests {
             (1, 1.0, 50.0),
             (6, 5.0, 55.0),
             (15, 5.0, 90.0),
-            (50, 16.0, 65.0),
+            (50, 16.0, 60.0),
         ] {
             let uniform = simulate(share, PERIOD, |random| jitter * random.uniform());
             let gaussian = simulate(share, PERIOD, |random| jitter / 4.0 * random.gaussian());
-            for outcome in [uniform, gaussian] {
+            // Each delay is far from the one before, and differs from it by one of two values.
+            let mut number = 0.0;
+            let uneven = simulate(share, PERIOD, |_| {
+                number += 0.618_034;
+                jitter * (number % 1.0)
+            });
+            for outcome in [uniform, gaussian, uneven] {
                 let Outcome { covered, spent, spent_at_most } = outcome;
                 let (share, case) = (f64::from(share), format!("{share} %, {jitter} ms: {outcome:?}"));
                 assert!(covered >= least, "{case}");
