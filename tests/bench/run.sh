@@ -14,7 +14,7 @@ if [ $# = 0 ]; then
   "$target/release/frameshare-bench" --slow-readers 3
   "$target/release/frameshare-bench" --observers 3
   "$target/release/frameshare-bench" --many 3
-  "$target/release/frameshare-bench" --wake 1
+  "$target/release/frameshare-bench" --spin 3
 fi
 
 # One decoder whose frames are shared, beside one in each reader.

@@ -304,19 +304,6 @@ typedef enum frameshare_policy {
   FRAMESHARE_POLICY_LOSSLESS = 1
 } frameshare_policy;
 
-/** Waits of frameshare_reader_next. With a timeout of 0 it neither sleeps nor spins. */
-typedef enum frameshare_wake {
-  /** Sleeps until the exporter wakes it. */
-  FRAMESHARE_WAKE_SLEEP = 0,
-  /**
-   * Sleeps until shortly before the next frame is expected, and spins only then: for at most 2 % of a core
-   * on average. Sleeps while the stream has no steady rhythm, and on a busy machine.
-   */
-  FRAMESHARE_WAKE_PREDICT = 1,
-  /** Spins until there is an item, as with a busy_poll_ns without end. Takes a whole core. */
-  FRAMESHARE_WAKE_SPIN = 2
-} frameshare_wake;
-
 /** Configuration of a reader. */
 typedef struct frameshare_reader_config {
   size_t size;
@@ -327,7 +314,11 @@ typedef struct frameshare_reader_config {
   uint32_t max_held;
   /** For latest: maximum number of frames that wait to be taken, up to 64. 0: as the exporter decides. */
   uint32_t max_queued;
-  frameshare_wake wake;
+  /**
+   * Share of a core to spend spinning in frameshare_reader_next, in percent. 0 sleeps, and 100 always
+   * spins. Between them the reader spins when the next frame is expected, as long as the share allows.
+   */
+  uint32_t spin;
   frameshare_memory memory;
   /** Number of the GPU in CUDA calls, whose primary context is used. Not read with HOST memory. */
   int32_t cuda_device;
@@ -343,8 +334,6 @@ typedef struct frameshare_reader_config {
   int64_t connection_timeout_ns;
   /** Maximum time of the search for the next exporter. */
   int64_t reconnect_timeout_ns;
-  /** Time to spin at the begin of each wait, before sleeping as wake says. */
-  uint64_t busy_poll_ns;
   /** Maximum time of the exporter's GPU work on a frame, not 0. */
   uint64_t fence_timeout_ns;
   /**
@@ -355,8 +344,8 @@ typedef struct frameshare_reader_config {
 } frameshare_reader_config;
 
 #define FRAMESHARE_READER_CONFIG_INIT \
-  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_WAKE_SLEEP, \
-    FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, true, false, INT64_C (5000000000), INT64_C (-1), 0, UINT64_C (2000000000), INT64_C (-1) }
+  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, 0, FRAMESHARE_MEMORY_HOST, \
+    0, NULL, NULL, true, false, INT64_C (5000000000), INT64_C (-1), UINT64_C (2000000000), INT64_C (-1) }
 
 /** Statistics of a reader over all its connections. */
 typedef struct frameshare_reader_stats {

@@ -18,7 +18,7 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next, KeyUnitRequests, Wake},
+    reader::{self, Config, Item as Next, KeyUnitRequests},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
@@ -31,18 +31,16 @@ use std::{
 /// As [`RawMemory`].
 pub type RawPolicy = c_uint;
 /// As [`RawMemory`].
-pub type RawWake = c_uint;
-/// As [`RawMemory`].
 pub type RawItemKind = c_uint;
 
 structs::define! {
     /// Configuration of a reader.
-    ReaderConfig as "frameshare_reader_config" of 104 {
+    ReaderConfig as "frameshare_reader_config" of 96 {
         name: *const c_char = ptr::null(),
         policy: RawPolicy = 0,
         max_held: u32 = 4,
         max_queued: u32 = 1,
-        wake: RawWake = 0,
+        spin: u32 = 0,
         memory: RawMemory = 0,
         cuda_device: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),
@@ -51,7 +49,6 @@ structs::define! {
         lazy: CBool = 0,
         connection_timeout_ns: i64 = 5_000_000_000,
         reconnect_timeout_ns: i64 = -1,
-        busy_poll_ns: u64 = 0,
         fence_timeout_ns: u64 = 2_000_000_000,
         exporter_uid: i64 = -1,
     }
@@ -189,12 +186,6 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         1 => Policy::Lossless,
         other => return Err(Failure::argument(format!("policy is {other}: use an enumerator"))),
     };
-    let wake = match config.wake {
-        0 => Wake::Sleep,
-        1 => Wake::Predict,
-        2 => Wake::Spin,
-        other => return Err(Failure::argument(format!("wake is {other}: use an enumerator"))),
-    };
     let uid = match config.exporter_uid {
         -1 => None,
         uid => Some(u32::try_from(uid).map_err(|_| {
@@ -208,8 +199,7 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         .policy(policy)
         .max_held(config.max_held)
         .max_queued(config.max_queued)
-        .wake(wake)
-        .busy_poll(Duration::from_nanos(config.busy_poll_ns))
+        .spin(config.spin)
         .fence_timeout(Duration::from_nanos(config.fence_timeout_ns))
         .connection_timeout(timeout(config.connection_timeout_ns))
         .reconnect(config.reconnect != 0)

@@ -82,27 +82,31 @@ struct Reading {
 /// Opens a stream by its name or path, and waits up to `timeout` seconds for its exporter.
 ///
 /// `policy` is "latest", which takes the newest frame and never delays the exporter, or "lossless".
-/// `max_held` is the number of frames that this process may hold at once, up to 64. `device` is
-/// "cpu" for frames in host memory, or the number or the UUID of a GPU; by default frames
-/// come where the exporter has them. With `reconnect` the stream goes on with the next exporter of
+/// `max_held` is the number of frames that this process may hold at once, up to 64. `spin` is the
+/// share of a core, in percent, that waits for frames may spend awake: 0 sleeps, and 100 always
+/// spins. `device` is "cpu" for frames in host memory, or the number or the UUID of a GPU; by
+/// default frames come where the exporter has them. With `reconnect` the stream goes on with the next exporter of
 /// the name when this one ends, however long that takes to come.
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 #[pyfunction]
 #[pyo3(
     signature = (
-        name, *, policy = "latest", max_held = 4, device = None, reconnect = true, timeout = Some(5.0)
+        name, *, policy = "latest", max_held = 4, spin = 0, device = None, reconnect = true,
+        timeout = Some(5.0)
     ),
-    text_signature = "(name, *, policy='latest', max_held=4, device=None, reconnect=True, timeout=5.0)"
+    text_signature = "(name, *, policy='latest', max_held=4, spin=0, device=None, reconnect=True, timeout=5.0)"
 )]
 pub fn open(
     py: Python<'_>,
     #[pyo3(from_py_with = name::of)] name: String,
     policy: &str,
     max_held: i64,
+    spin: i64,
     device: Option<&Bound<'_, PyAny>>,
     reconnect: bool,
     timeout: Option<f64>,
 ) -> PyResult<Stream> {
-    let options = Options { policy, max_held, device, reconnect, timeout };
+    let options = Options { policy, max_held, spin, device, reconnect, timeout };
     let wanted = Wanted::of(device)?;
     let endpoint = Endpoint::find(&name).or_raise()?;
     let mut config = options.config(py, &endpoint)?;
@@ -143,6 +147,8 @@ pub struct Options<'a, 'py> {
     pub policy: &'a str,
     /// Maximum number of frames to hold.
     pub max_held: i64,
+    /// Share of a core to spend spinning, in percent.
+    pub spin: i64,
     /// The place of the frames.
     pub device: Option<&'a Bound<'py, PyAny>>,
     /// Whether to go on with the next exporter.
@@ -177,15 +183,23 @@ impl<'py> Options<'_, 'py> {
         let max_held = u32::try_from(self.max_held).map_err(|_| {
             PyValueError::new_err(format!("max_held is {}, but must be 0 to 64", self.max_held))
         })?;
-        let config = Config::default().policy(policy).max_held(max_held).gpu(gpu);
+        // The engine refuses values above 100, and names them.
+        let spin = u32::try_from(self.spin).map_err(|_| {
+            PyValueError::new_err(format!(
+                "spin is {}, but is a share of a core in percent: set it to 0 (sleep) to 100 (always spin)",
+                self.spin
+            ))
+        })?;
+        let config = Config::default().policy(policy).max_held(max_held).spin(spin).gpu(gpu);
         Ok(config.reconnect(self.reconnect).connection_timeout(patience))
     }
 
     fn to_dict(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Self { policy, max_held, device, reconnect, timeout } = self;
+        let Self { policy, max_held, spin, device, reconnect, timeout } = self;
         let dict = PyDict::new(py);
         dict.set_item("policy", policy)?;
         dict.set_item("max_held", max_held)?;
+        dict.set_item("spin", spin)?;
         dict.set_item("device", device)?;
         dict.set_item("reconnect", reconnect)?;
         dict.set_item("timeout", timeout)?;

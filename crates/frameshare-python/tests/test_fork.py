@@ -112,12 +112,13 @@ def test_child_opens_the_stream_again(publish: Publish) -> None:
 
 def test_stream_pickles_with_its_configuration(publish: Publish) -> None:
     publish("cam0")
-    with frameshare.open("cam0", policy="lossless", max_held=2, device="cpu", reconnect=False) as stream:
+    with frameshare.open("cam0", policy="lossless", max_held=2, spin=5, device="cpu", reconnect=False) as stream:
         with pickle.loads(pickle.dumps(stream)) as other:
             assert (other.name, other.stats.max_held) == ("cam0", 2)
             assert other.__reduce__()[0].keywords == {
                 "policy": "lossless",
                 "max_held": 2,
+                "spin": 5,
                 "device": "cpu",
                 "reconnect": False,
                 "timeout": 5.0,

@@ -127,11 +127,11 @@ impl EventLoop {
 
 #[test]
 fn short_timeouts_deliver_events_end_and_close() {
-    for busy_poll in [Duration::ZERO, Duration::from_millis(5)] {
+    for spin in [0, 50, 100] {
         for timeout in [Duration::ZERO, Duration::from_micros(100)] {
             let stream = Stream::new();
             let exporter = stream.exporter();
-            let mut reader = stream.connect(Config::default().busy_poll(busy_poll)).unwrap();
+            let mut reader = stream.connect(Config::default().spin(spin)).unwrap();
             let mut next = || poll_until_some(|| reader.next(Some(timeout), &stream.interrupt));
             exporter.set_format(Format { caps: "test".into(), video: None });
             assert!(matches!(next(), Ok(Item::Format(_))));

@@ -16,8 +16,6 @@ pub enum Transport {
     Latest,
     /// As `Lossless`, with readers that poll and never sleep. Needs more cores than readers.
     Polling,
-    /// As `Lossless`, with readers that spin when a frame is due (`wake=predict`).
-    Predicting,
     /// The engine alone, without GStreamer, to tell its share of the cost.
     Engine,
     /// `unixfdsink` and `unixfdsrc`.
@@ -59,7 +57,6 @@ impl Transport {
             Self::Lossless => "frameshare",
             Self::Latest => "frameshare, latest",
             Self::Polling | Self::GpuPolling => "frameshare, polling",
-            Self::Predicting => "frameshare, predicting",
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
@@ -89,13 +86,9 @@ impl Transport {
         matches!(self, GpuPool | GpuVmm | GpuVmmEvent | GpuMempool | GpuLegacy)
     }
 
-    /// Value of the `wake` property of `framesharesrc`.
-    pub fn wake(self) -> &'static str {
-        match self {
-            Self::Polling | Self::GpuPolling => "spin",
-            Self::Predicting => "predict",
-            _ => "sleep",
-        }
+    /// Value of the `spin` property of `framesharesrc`.
+    pub fn spin(self) -> u32 {
+        if matches!(self, Self::Polling | Self::GpuPolling) { 100 } else { 0 }
     }
 
     /// Value of the `gpu-wait` property of `framesharesrc`.
@@ -149,7 +142,6 @@ impl FromStr for Transport {
             "lossless" => Self::Lossless,
             "latest" => Self::Latest,
             "polling" => Self::Polling,
-            "predicting" => Self::Predicting,
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
@@ -166,8 +158,8 @@ impl FromStr for Transport {
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
-                "there is no transport {name}: they are lossless, latest, polling, predicting, engine, unixfd, \
-                 shm, pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
+                "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, \
+                 pipewire, iceoryx2, gpu, gpu-pool, gpu-polling, gpu-written, gpu-vmm, gpu-vmm-event, \
                  gpu-mempool, gpu-legacy, cudaipc, decoder"
             ),
         })

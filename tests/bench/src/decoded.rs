@@ -92,10 +92,10 @@ pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
 /// Reads frames. Latency ends when the source pushes a frame, or when a kernel has read it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
-    let (wake, gpu_wait) = (run.transport.wake(), run.transport.gpu_wait());
+    let (spin, gpu_wait) = (run.transport.spin(), run.transport.gpu_wait());
     let source = match run.transport {
         Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
-        _ => format!("framesharesrc socket-path={socket} policy=lossless wake={wake} gpu-wait={gpu_wait}"),
+        _ => format!("framesharesrc socket-path={socket} policy=lossless spin={spin} gpu-wait={gpu_wait}"),
     };
     let pipeline = launch(&format!(
         "{source} name=source ! video/x-raw(memory:CUDAMemory) ! fakesink sync=false async=false \

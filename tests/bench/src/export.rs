@@ -83,7 +83,7 @@ fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
         None => Source::new(&info, run.pool, pace)?.upcast(),
     };
     let sink = match run.transport {
-        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Predicting => {
+        Transport::Lossless | Transport::Latest | Transport::Polling => {
             gst::ElementFactory::make("framesharesink")
         }
         Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),

@@ -39,10 +39,10 @@ mod sender;
 mod sharing;
 mod slow;
 mod source;
+mod spin;
 mod stamp;
 mod stamps;
 mod usage;
-mod wake;
 mod watch;
 
 use anyhow::{Context, Result, bail};
@@ -71,8 +71,11 @@ fn main() {
         (Some("--observers"), rounds) => observed::all(number(rounds, 5)),
         (Some("gather"), Some(plan)) => exit(gather(&plan)),
         (Some("--many"), rounds) => many::all(number(rounds, 5)),
-        (Some("wake-read"), Some(plan)) => exit(read_woken(&plan)),
-        (Some("--wake"), rounds) => wake::all(number(rounds, 1), number(arguments.next(), 1)),
+        (Some("spin-read"), Some(plan)) => exit(read_spinning(&plan)),
+        (Some("--spin"), rounds) => spin::all(number(rounds, 3)),
+        (Some("--spin-of"), Some(stream)) => {
+            spin::of(&stream, number(arguments.next(), 10), number(arguments.next(), 3))
+        }
         (Some("--live"), rounds) => live::all(number(rounds, 3)),
         (Some("--metadata"), rounds) => cost_metadata::all(number(rounds, 5)),
         (Some("--cost-of-readers"), rounds) => {
@@ -146,10 +149,10 @@ fn gather(plan: &str) -> Result<()> {
     many::gather(plan)
 }
 
-/// Runs a reader of [`wake`] in a process that this program started.
-fn read_woken(plan: &str) -> Result<()> {
+/// Runs a reader of [`spin`] in a process that this program started.
+fn read_spinning(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    wake::read(plan)
+    spin::read(plan)
 }
 
 /// Runs a role of [`cost_split`] in a process that this program started.

@@ -11,7 +11,10 @@ pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
 frameshare-bench --report FILE...      print the tables of earlier runs from their --raw files
 frameshare-bench --slow-readers [N]    slow and paused readers of the engine, N rounds (5)
 frameshare-bench --many [N]            many streams and many readers in one process, N rounds (5)
-frameshare-bench --wake [N [READERS]]  readers that sleep, predict and spin beside a bare futex, N rounds (1)
+frameshare-bench --spin [N]            readers that sleep, spin when a frame is expected, and always spin,
+                                       N rounds (3)
+frameshare-bench --spin-of STREAM [PERCENT [N]]
+                                       the same of a stream that exists, spin=PERCENT (10), N rounds (3)
 frameshare-bench --live [N]            live sources, defaults of every sink beside sync=false, N rounds (3)
 frameshare-bench --metadata [N]        frames with metadata, N rounds (5)
 frameshare-bench --sharing CLIP...     one decoder shared, beside one in each reader: CLIP.h264 [--gpu]
@@ -25,7 +28,7 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --quick                  smoke test: one short round of frameshare alone
   --rounds N               number of rounds (5)
   --seconds S              seconds per measurement (1.5)
-  --transports A,B,...     of lossless latest polling predicting engine unixfd shm pipewire
+  --transports A,B,...     of lossless latest polling engine unixfd shm pipewire
                            (lossless,latest,unixfd,shm,pipewire), those that are installed
   --iceoryx2 PROGRAM       tests/rivals/iceoryx2, built: transports engine iceoryx2 lossless, 1920x1080,
                            1 4 8 readers

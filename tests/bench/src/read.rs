@@ -48,11 +48,11 @@ pub fn read(run: &Run) -> Result<()> {
 
 fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let source = match run.transport {
-        Transport::Lossless | Transport::Latest | Transport::Polling | Transport::Predicting => {
+        Transport::Lossless | Transport::Latest | Transport::Polling => {
             let policy = if run.transport == Transport::Latest { "latest" } else { "lossless" };
             let source = gst::ElementFactory::make("framesharesrc")
                 .property_from_str("policy", policy)
-                .property_from_str("wake", run.transport.wake());
+                .property("spin", run.transport.spin());
             match run.max_held {
                 Some(max_held) => source.property("max-held", max_held),
                 None => source,

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Readers that sleep, predict the next frame, or spin: either side ends at any moment.
+//! Readers that sleep, spin when a frame is expected, or always spin: either side ends at any
+//! moment.
 
 use crate::{Stream, assert_all_read, moment};
 use frameshare_tests::process::Process;
 use std::{thread, time::Duration};
 
-const MODES: [&str; 3] = ["sleep", "predict", "spin"];
+const SHARES: [u32; 3] = [0, 10, 100];
 
-/// Starts a stream of 60 frames a second with a reader of each mode.
+/// Starts a stream of 60 frames a second with a reader of each share.
 fn stream() -> (Stream, [Process; 3]) {
     let stream = Stream::start("--fps 60 --readers 3");
-    let readers = MODES.map(|mode| stream.read(&format!("--policy lossless --wake {mode}")));
+    let readers = SHARES.map(|spin| stream.read(&format!("--policy lossless --spin {spin}")));
     (stream, readers)
 }
 
 #[test]
-fn reader_in_each_mode_gets_every_frame_and_the_end() {
+fn reader_with_each_share_gets_every_frame_and_the_end() {
     let (mut stream, readers) = stream();
     stream.wait_for_frames(60);
     let (outcome, _run) = stream.end();
@@ -27,7 +28,7 @@ fn reader_in_each_mode_gets_every_frame_and_the_end() {
 
 /// Before, during and after a spin.
 #[test]
-fn exporter_killed_at_any_moment_ends_reader_in_each_mode() {
+fn exporter_killed_at_any_moment_ends_reader_with_each_share() {
     for number in 0..4 {
         let (Stream { mut exporter, run: _run }, mut readers) = stream();
         for reader in &mut readers {
@@ -45,9 +46,9 @@ fn exporter_killed_at_any_moment_ends_reader_in_each_mode() {
 }
 
 #[test]
-fn reader_killed_in_each_mode_affects_no_other() {
+fn reader_killed_with_each_share_affects_no_other() {
     let (mut stream, readers) = stream();
-    let survivor = stream.read("--policy lossless --wake predict");
+    let survivor = stream.read("--policy lossless --spin 10");
     for (number, mut reader) in readers.into_iter().enumerate() {
         reader.wait_for("first");
         thread::sleep(Duration::from_millis(200) + moment(number, Duration::from_millis(17)));

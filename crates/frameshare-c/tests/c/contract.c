@@ -228,10 +228,10 @@ wrong_values_are_refused (void)
   REFUSED_READER ("FRAMESHARE_READER_CONFIG_INIT", size, sizeof wrong - 1);
   REFUSED_READER ("FRAMESHARE_READER_CONFIG_INIT", size, SIZE_MAX);
   REFUSED_READER ("policy is 2", policy, (frameshare_policy) 2);
-  REFUSED_READER ("wake is 3", wake, (frameshare_wake) 3);
   REFUSED_READER ("memory is 3", memory, (frameshare_memory) 3);
   REFUSED_READER ("max_held is 65", max_held, 65);
   REFUSED_READER ("max_queued is 65", max_queued, 65);
+  REFUSED_READER ("spin is 101", spin, 101);
   REFUSED_READER ("fence_timeout", fence_timeout_ns, 0);
   REFUSED_READER ("exporter_uid is -2", exporter_uid, -2);
   REFUSED_READER ("not UTF-8", name, "\xff");

@@ -22,6 +22,7 @@ def open(
     *,
     policy: Literal["latest", "lossless"] = "latest",
     max_held: int = 4,
+    spin: int = 0,
     device: int | str | None = None,
     reconnect: bool = True,
     timeout: float | None = 5.0,

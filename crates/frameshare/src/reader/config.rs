@@ -17,25 +17,6 @@ pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 /// Default of [`Config::max_gop_bytes`].
 pub const MAX_GOP_BYTES: u64 = 64 << 20;
 
-/// Waits for the next item in [`Reader::next`](super::Reader::next): asleep or spinning. Readers of
-/// a [`ReaderSet`](super::ReaderSet) and of event loops sleep in any case.
-///
-/// Every mode spins for some microseconds while frames follow each other faster than a sleep takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Wake {
-    /// Sleeps until the exporter wakes it.
-    #[default]
-    Sleep,
-    /// Sleeps until shortly before the next frame is expected, and spins only then: for at most
-    /// 2 % of a core on average. It sleeps as with [`Wake::Sleep`] while the stream has no steady
-    /// rhythm or more than 200 frames a second, and while its thread shares a core.
-    Predict,
-    /// Spins until there is an item, as with a [`busy_poll`](Config#structfield.busy_poll) without
-    /// end. Takes a whole core.
-    Spin,
-}
-
 /// Configuration of a reader: [`Config::default`] and its setters.
 ///
 /// ```
@@ -57,11 +38,15 @@ pub struct Config {
     /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost in
     /// any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
     pub max_queued: u32,
-    /// Whether waits for the next item sleep or spin.
-    pub wake: Wake,
-    /// Maximum time to spin at the begin of each wait, before sleeping as [`wake`](Self::wake)
-    /// says. [`Wake::Spin`] never sleeps, so it has no further effect there.
-    pub busy_poll: Duration,
+    /// The share of a core, in percent, that the reader may spend spinning for the next item in
+    /// [`Reader::next`](super::Reader::next). 0, the default, sleeps until the exporter wakes it,
+    /// and 100 always spins. Between them the reader sleeps until shortly before the next frame is
+    /// expected, by the rate of the stream, its jitter, and the overshoot of its own sleeps, and
+    /// then spins as long as the share allows. On a busy machine it only sleeps.
+    ///
+    /// Readers of a [`ReaderSet`](super::ReaderSet) and of event loops always sleep. While frames
+    /// follow each other faster than a sleep takes, every reader spins for some microseconds.
+    pub spin: u32,
     /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
     /// starts anew with each loss of a connection. The reader waits as long for an exporter that
     /// accepts the connection and does not answer, because it is stopped for example.
@@ -135,8 +120,7 @@ impl Default for Config {
             policy: Policy::default(),
             max_held: 4,
             max_queued: 1,
-            wake: Wake::default(),
-            busy_poll: Duration::ZERO,
+            spin: 0,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
             exporter_uid: None,
@@ -183,17 +167,10 @@ impl Config {
         self
     }
 
-    /// Sets [`wake`](Self#structfield.wake).
+    /// Sets [`spin`](Self#structfield.spin).
     #[must_use]
-    pub fn wake(mut self, wake: Wake) -> Self {
-        self.wake = wake;
-        self
-    }
-
-    /// Sets [`busy_poll`](Self#structfield.busy_poll).
-    #[must_use]
-    pub fn busy_poll(mut self, busy_poll: Duration) -> Self {
-        self.busy_poll = busy_poll;
+    pub fn spin(mut self, spin: u32) -> Self {
+        self.spin = spin;
         self
     }
 
@@ -313,6 +290,9 @@ impl Config {
         }
         if self.max_queued > MAX_CREDIT {
             return Err(ConfigError::MaxQueued(self.max_queued));
+        }
+        if self.spin > 100 {
+            return Err(ConfigError::Spin(self.spin));
         }
         if self.fence_timeout.is_zero() {
             return Err(ConfigError::ZeroFenceTimeout);

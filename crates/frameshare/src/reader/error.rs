@@ -28,6 +28,9 @@ pub enum ConfigError {
     /// [`Config::max_queued`](super::Config::max_queued).
     #[error("max_queued is {0}, but must be 0 to {MAX_CREDIT}")]
     MaxQueued(u32),
+    /// [`Config::spin`](super::Config::spin).
+    #[error("spin is {0}, but is a share of a core in percent: set it to 0 (sleep) to 100 (always spin)")]
+    Spin(u32),
     /// [`Config::fence_timeout`](super::Config::fence_timeout).
     #[error("fence_timeout is 0, but GPU work takes time: set it to some milliseconds at least")]
     ZeroFenceTimeout,

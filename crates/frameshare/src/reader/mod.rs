@@ -32,7 +32,7 @@ mod slice;
 mod stats;
 mod wait;
 
-pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES, Wake};
+pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
 pub use connection::TrustedUsers;
 pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
@@ -308,7 +308,7 @@ impl Reader {
         self.connection().map_or(0, Connection::held)
     }
 
-    /// The cost of spins so far ([`Config::wake`]), through all connections.
+    /// The cost of spins so far ([`Config::spin`]), through all connections.
     pub fn spun(&self) -> Spun {
         self.waits.spun()
     }

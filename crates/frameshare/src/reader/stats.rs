@@ -29,7 +29,7 @@ pub struct Stats {
     /// Wake-ups of that futex that did not arrive within 90 ms: another process of this user
     /// takes them. After three of 10,000 a connection uses its socket only.
     pub missed_wakes: u64,
-    /// Time spent spinning for items ([`Wake`](super::Wake)).
+    /// Time spent spinning for items ([`Config::spin`](super::Config::spin)).
     pub spin_time: Duration,
     /// Frames that arrived during a spin. For these the exporter sent no wake-up.
     pub spin_frames: u64,

@@ -60,13 +60,12 @@ impl Spin {
         RECENT.get().allows_spin(Instant::now()) && allowed_cores() >= 2
     }
 
-    /// Ends the spin because the awaited event has come. Returns whether the thread was alone on
-    /// its core, which also decides on its next spins.
-    pub fn finish(self) -> bool {
+    /// Ends the spin because the awaited event has come. If the thread was not alone on its core,
+    /// it rests from spins.
+    pub fn finish(self) {
         let now = Instant::now();
         let was_alone = self.begun.is_some_and(|begun| !self.over && begun.was_alone(now));
         RECENT.set(RECENT.get().after_spin(now, was_alone));
-        was_alone
     }
 
     /// Returns whether to poll once more before sleeping. Pauses for about a microsecond if so.
@@ -218,7 +217,8 @@ mod tests {
             let mut spin = Spin::of(Duration::from_secs(1));
             assert!(Spin::is_allowed() && spin.again());
             std::thread::sleep(GAP * 2);
-            assert!(!spin.finish() && !Spin::is_allowed());
+            spin.finish();
+            assert!(!Spin::is_allowed());
         })
         .join()
         .unwrap();

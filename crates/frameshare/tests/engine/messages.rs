@@ -129,7 +129,7 @@ fn reader_of_continued_stream_gets_no_end() {
 fn polling_reader_gets_events_and_end() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let polling = reader::Config::default().busy_poll(Duration::from_secs(3600));
+    let polling = reader::Config::default().spin(100);
     let mut reader = stream.try_reader(polling).unwrap();
     let read = thread::spawn({
         let interrupt = stream.interrupt.clone();

@@ -204,8 +204,7 @@ fn exporter_falling_asleep_misses_no_release() {
     const FRAMES: u64 = 4000;
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let busy_poll = Duration::from_millis(1);
-    let config = reader::Config::default().policy(Policy::Lossless).max_held(1).busy_poll(busy_poll);
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(1).spin(100);
     let mut reader = stream.try_reader(config).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {

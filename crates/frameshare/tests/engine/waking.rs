@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Readers that sleep, predict the next frame, or spin.
+//! Readers that sleep, spin when a frame is expected, or always spin.
 
 use crate::stream::{Stream, holds, until};
 use frameshare::{
     Event, Interrupt, MAX_CREDIT, Policy,
-    reader::{self, Item, ReadError, Reader, ReaderSet, Wake},
+    reader::{self, Item, ReadError, Reader, ReaderSet},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -13,13 +13,13 @@ use std::{
     time::Duration,
 };
 
-const MODES: [Wake; 3] = [Wake::Sleep, Wake::Predict, Wake::Spin];
+const SHARES: [u32; 3] = [0, 10, 100];
 const PERIOD: Duration = Duration::from_millis(8);
-/// A prediction needs eight frames.
+/// A rhythm needs eight frames.
 const FRAMES: u64 = 40;
 
-fn config(wake: Wake) -> reader::Config {
-    reader::Config::default().policy(Policy::Lossless).max_queued(MAX_CREDIT).wake(wake)
+fn config(spin: u32) -> reader::Config {
+    reader::Config::default().policy(Policy::Lossless).max_queued(MAX_CREDIT).spin(spin)
 }
 
 /// Publishes at a steady rate, with an event before each fourth frame.
@@ -57,10 +57,10 @@ fn read(stream: &Stream, reader: &mut Reader) -> (u64, bool) {
 }
 
 #[test]
-fn reader_in_each_mode_gets_frames_events_and_the_end() {
+fn reader_with_each_share_gets_frames_events_and_the_end() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let mut readers = MODES.map(|wake| stream.try_reader(config(wake)).unwrap());
+    let mut readers = SHARES.map(|spin| stream.try_reader(config(spin)).unwrap());
     thread::scope(|scope| {
         for reader in &mut readers {
             scope.spawn(|| assert_eq!(read(&stream, reader), (FRAMES / 4, true)));
@@ -75,11 +75,11 @@ fn reader_in_each_mode_gets_frames_events_and_the_end() {
 }
 
 #[test]
-fn interrupt_ends_wait_in_each_mode() {
-    for wake in MODES {
+fn interrupt_ends_wait_with_each_share() {
+    for spin in SHARES {
         let stream = Stream::new();
         let exporter = stream.exporter();
-        let mut reader = stream.try_reader(config(wake)).unwrap();
+        let mut reader = stream.try_reader(config(spin)).unwrap();
         let (interrupt, frames) = (Interrupt::new().unwrap(), AtomicU64::new(0));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -102,16 +102,16 @@ fn interrupt_ends_wait_in_each_mode() {
         // The reader goes on.
         interrupt.clear();
         stream.publish(&exporter, 99).unwrap();
-        assert!(holds(&stream.next_frame(&mut reader), 99), "{wake:?}");
+        assert!(holds(&stream.next_frame(&mut reader), 99), "spin={spin}");
     }
 }
 
 #[test]
-fn timeout_ends_wait_in_each_mode() {
-    for wake in MODES {
+fn timeout_ends_wait_with_each_share() {
+    for spin in SHARES {
         let stream = Stream::new();
         let exporter = stream.exporter();
-        let mut reader = stream.try_reader(config(wake)).unwrap();
+        let mut reader = stream.try_reader(config(spin)).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| publish(&stream, &exporter));
             let (mut seed, mut timeouts) = (0, 0);
@@ -119,7 +119,7 @@ fn timeout_ends_wait_in_each_mode() {
                 match reader.next(Some(PERIOD / 3), &stream.interrupt).unwrap() {
                     Some(Item::Frame(frame)) => {
                         seed += 1;
-                        assert!(holds(&frame, seed), "{wake:?}");
+                        assert!(holds(&frame, seed), "spin={spin}");
                     }
                     Some(_) => {}
                     None => timeouts += 1,
@@ -131,11 +131,11 @@ fn timeout_ends_wait_in_each_mode() {
 
 /// A set waits for many readers at once.
 #[test]
-fn readers_of_a_set_sleep_in_each_mode() {
+fn readers_of_a_set_sleep_with_each_share() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut set = ReaderSet::default();
-    let keys = MODES.map(|wake| set.add(stream.try_reader(config(wake)).unwrap()));
+    let keys = SHARES.map(|spin| set.add(stream.try_reader(config(spin)).unwrap()));
     thread::scope(|scope| {
         scope.spawn(|| publish(&stream, &exporter));
         let mut frames = 0;

@@ -131,7 +131,6 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     for property in [
         settings::FrameshareSrcPolicy::static_type(),
         settings::FrameshareSrcGpuWait::static_type(),
-        settings::FrameshareSrcWake::static_type(),
         settings::FrameshareSrcOnDisconnect::static_type(),
         settings::FrameshareSrcVideoMeta::static_type(),
         crate::FrameshareFence::static_type(),

@@ -3,7 +3,7 @@
 //! Properties of `framesharesrc`.
 
 use crate::fence::FrameshareFence;
-use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName, reader::Wake};
+use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
 
@@ -58,36 +58,6 @@ impl FrameshareSrcGpuWait {
     }
 }
 
-/// Waits for the next frame: asleep or polling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
-#[enum_type(name = "GstFrameshareSrcWake")]
-#[non_exhaustive]
-pub enum FrameshareSrcWake {
-    /// Asleep until the exporter wakes it.
-    #[default]
-    #[enum_value(name = "Sleep until the exporter wakes the source", nick = "sleep")]
-    Sleep,
-    /// Asleep until shortly before the next frame of a steady stream.
-    #[enum_value(
-        name = "Poll from shortly before a steady stream's next frame, sleep otherwise",
-        nick = "predict"
-    )]
-    Predict,
-    /// Awake.
-    #[enum_value(name = "Poll until the next frame, which occupies a core", nick = "spin")]
-    Spin,
-}
-
-impl From<FrameshareSrcWake> for Wake {
-    fn from(wake: FrameshareSrcWake) -> Self {
-        match wake {
-            FrameshareSrcWake::Sleep => Self::Sleep,
-            FrameshareSrcWake::Predict => Self::Predict,
-            FrameshareSrcWake::Spin => Self::Spin,
-        }
-    }
-}
-
 /// Frames whose rows are not where the caps alone would put them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcVideoMeta")]
@@ -125,8 +95,7 @@ pub(super) const POLICY: &str = "policy";
 pub(super) const MAX_HELD: &str = "max-held";
 pub(super) const MAX_QUEUED: &str = "max-queued";
 pub(super) const LATENCY: &str = "latency";
-pub(super) const WAKE: &str = "wake";
-pub(super) const BUSY_POLL: &str = "busy-poll";
+pub(super) const SPIN: &str = "spin";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
 pub(super) const ON_DISCONNECT: &str = "on-disconnect";
 pub(super) const EXPORTER_UID: &str = "exporter-uid";
@@ -150,9 +119,7 @@ pub(super) struct Settings {
     pub max_held: u32,
     pub max_queued: u32,
     pub latency: gst::ClockTime,
-    pub wake: FrameshareSrcWake,
-    /// In ns.
-    busy_poll: u64,
+    pub spin: u32,
     /// In ns; negative: no limit.
     connection_timeout: i64,
     pub on_disconnect: FrameshareSrcOnDisconnect,
@@ -181,8 +148,7 @@ impl Default for Settings {
             max_held: 0,
             max_queued: 0,
             latency: gst::ClockTime::from_mseconds(20),
-            wake: FrameshareSrcWake::default(),
-            busy_poll: 0,
+            spin: 0,
             connection_timeout: 5_000_000_000,
             on_disconnect: FrameshareSrcOnDisconnect::default(),
             exporter_uid: -1,
@@ -218,11 +184,6 @@ impl Settings {
             }
             (None, None) => Err(format!("set {STREAM} to the stream's name, or {SOCKET_PATH}")),
         }
-    }
-
-    /// Returns the time to spin for the next frame before sleeping.
-    pub fn busy_poll(&self) -> Duration {
-        Duration::from_nanos(self.busy_poll)
     }
 
     /// Returns the time to wait for the exporter; none: no limit.
@@ -263,8 +224,7 @@ impl Settings {
             MAX_HELD => self.max_held = value.get().unwrap_or(self.max_held),
             MAX_QUEUED => self.max_queued = value.get().unwrap_or(self.max_queued),
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
-            WAKE => self.wake = value.get().unwrap_or_default(),
-            BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
+            SPIN => self.spin = value.get().unwrap_or(self.spin),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
             ON_DISCONNECT => self.on_disconnect = value.get().unwrap_or_default(),
             EXPORTER_UID => self.exporter_uid = value.get().unwrap_or(self.exporter_uid),
@@ -290,8 +250,7 @@ impl Settings {
             MAX_HELD => self.max_held.to_value(),
             MAX_QUEUED => self.max_queued.to_value(),
             LATENCY => self.latency.nseconds().to_value(),
-            WAKE => self.wake.to_value(),
-            BUSY_POLL => self.busy_poll.to_value(),
+            SPIN => self.spin.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
             ON_DISCONNECT => self.on_disconnect.to_value(),
             EXPORTER_UID => self.exporter_uid.to_value(),
@@ -357,19 +316,14 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .default_value(default.latency.nseconds())
                 .mutable_playing()
                 .build(),
-            glib::ParamSpecEnum::builder_with_default(WAKE, default.wake)
-                .nick("Wake")
-                .blurb("How to wait for the next frame; stats has the cost (spin-time)")
-                .mutable_ready()
-                .build(),
-            glib::ParamSpecUInt64::builder(BUSY_POLL)
-                .nick("Busy poll")
+            glib::ParamSpecUInt::builder(SPIN)
+                .nick("Spin")
                 .blurb(
-                    "Time to poll for the next frame before sleeping as wake says (in ns); occupies a core. \
-                     wake=spin polls without limit",
+                    "Share of a core to spend spinning for frames (in percent): 0 sleeps, 100 always spins; \
+                     between them the source spins when a frame is expected. stats has the cost (spin-time)",
                 )
-                .maximum(u64::MAX - 1)
-                .default_value(default.busy_poll)
+                .maximum(100)
+                .default_value(default.spin)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecInt64::builder(CONNECTION_TIMEOUT)
@@ -508,17 +462,11 @@ mod tests {
     }
 
     #[test]
-    fn wake_reaches_engine_config() {
+    fn spin_has_the_default_of_the_engine() {
         let mut settings = Settings::default();
-        assert_eq!(Wake::from(settings.wake), frameshare::reader::Config::default().wake);
-        for (wake, expected) in [
-            (FrameshareSrcWake::Sleep, Wake::Sleep),
-            (FrameshareSrcWake::Predict, Wake::Predict),
-            (FrameshareSrcWake::Spin, Wake::Spin),
-        ] {
-            settings.set(WAKE, &wake.to_value());
-            assert_eq!(Wake::from(settings.wake), expected);
-        }
+        assert_eq!(settings.spin, frameshare::reader::Config::default().spin);
+        settings.set(SPIN, &25_u32.to_value());
+        assert_eq!((settings.spin, settings.get(SPIN).unwrap().get::<u32>().unwrap()), (25, 25));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 //! Tests of the element in a pipeline, fed by an exporter of the engine in the same process.
 
-use super::{FrameshareSrc, settings::FrameshareSrcWake};
+use super::FrameshareSrc;
 use crate::meta::FrameshareMeta;
 use frameshare::{
     Endpoint, Format, Interrupt, Plane, Sequence, Video, Wait,
@@ -523,15 +523,11 @@ fn state_changes_interrupt_every_wait() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = Endpoint::at(folder.path().join("nobody.sock")).unwrap();
     let stream = Stream::new();
-    let (predict, spin) = (FrameshareSrcWake::Predict, FrameshareSrcWake::Spin);
-    for (endpoint, poll, wake) in [
-        (&nobody, 0, predict),
-        (&stream.endpoint, 0, predict),
-        (&stream.endpoint, u64::MAX - 1, predict),
-        (&stream.endpoint, 0, spin),
-    ] {
-        let reader = Downstream::new(endpoint).set("wake", wake);
-        let reader = reader.set("connection-timeout", -1_i64).set("busy-poll", poll).play();
+    for (endpoint, spin) in
+        [(&nobody, 10_u32), (&stream.endpoint, 0), (&stream.endpoint, 10), (&stream.endpoint, 100)]
+    {
+        let reader = Downstream::new(endpoint).set("spin", spin);
+        let reader = reader.set("connection-timeout", -1_i64).play();
         thread::sleep(Duration::from_millis(50));
         let start = Instant::now();
         reader.pipeline.set_state(gst::State::Paused).unwrap();
@@ -544,7 +540,7 @@ fn state_changes_interrupt_every_wait() {
 #[test]
 fn spinning_source_counts_its_cost() {
     let stream = Stream::new();
-    let reader = stream.reader().set("wake", FrameshareSrcWake::Spin).play();
+    let reader = stream.reader().set("spin", 100_u32).play();
     stream.wait_for_reader();
     let begin = Instant::now();
     // A frame that comes before the source waits again is in no spin.

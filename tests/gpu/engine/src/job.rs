@@ -242,7 +242,7 @@ pub struct Connect {
     pub fence: Option<FenceKind>,
     pub policy: Policy,
     pub max_held: Option<u32>,
-    pub busy_poll_us: u64,
+    pub spin: u32,
     pub gpu_wait: Option<bool>,
     pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,

@@ -76,7 +76,7 @@ impl Reading {
             .policy(connect.policy)
             .max_held(connect.max_held.unwrap_or(default.max_held))
             .max_queued(frameshare::MAX_CREDIT)
-            .busy_poll(Duration::from_micros(connect.busy_poll_us))
+            .spin(connect.spin)
             .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
             .fence(connect.fence)
             .gpu_wait(connect.gpu_wait)

@@ -9,7 +9,7 @@ use std::{collections::HashMap, str::FromStr};
 pub const USAGE: &str = "\
 peer read   --stream NAME | --socket PATH   stream to read
             --policy latest|lossless        (latest)
-            --wake sleep|predict|spin       (sleep)
+            --spin PERCENT                  (0)
             --max-held N                    (4)
             --max-queued N                  untaken frames of latest (64)
             --frames N                      stop after N frames

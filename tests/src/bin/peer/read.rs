@@ -10,7 +10,7 @@
 use crate::{Result, child, options::Options, print};
 use frameshare::{
     Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
-    reader::{self, Frame, Item, Reader, Wake},
+    reader::{self, Frame, Item, Reader},
 };
 use frameshare_tests::content;
 use serde_json::{Value, json};
@@ -28,22 +28,13 @@ struct Tally {
     latencies: Option<Vec<u64>>,
 }
 
-fn wake(options: &Options) -> Result<Wake> {
-    match options.get::<String>("wake")?.as_deref() {
-        None | Some("sleep") => Ok(Wake::Sleep),
-        Some("predict") => Ok(Wake::Predict),
-        Some("spin") => Ok(Wake::Spin),
-        Some(other) => Err(format!("invalid --wake {other:?}: expected sleep, predict or spin").into()),
-    }
-}
-
 pub fn read(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
     let timeout = Duration::from_millis(options.or("timeout-ms", 60_000)?);
     let config = reader::Config::default()
         .name("peer")
         .policy(options.or("policy", Policy::Latest)?)
-        .wake(wake(options)?)
+        .spin(options.or("spin", 0)?)
         .max_held(options.or("max-held", 4)?)
         .max_queued(options.or("max-queued", MAX_CREDIT)?)
         .connection_timeout(Some(timeout))

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Arrivals of a stream's frames: their period, their jitter, and the time of the next one.
+//! Arrivals of a stream's frames: their period, their offsets from it, and the time of the next
+//! one.
 //!
 //! The last arrivals are assigned to the points of a grid with equal periods. Lost frames and
-//! pauses leave points empty, and the frames of a burst share one. Order statistics ignore single
-//! outliers; a change of the rate or of the phase shows as jitter until the window has passed it.
+//! pauses leave points empty, and the frames of a burst share one. Medians ignore single outliers;
+//! a change of the rate or of the phase shows as jitter until it has passed.
 
 use std::{collections::VecDeque, ops::Range};
 
 /// Number of arrivals that an estimate covers.
-const WINDOW: usize = 32;
+const COVERED: usize = 64;
 
 /// Number of arrivals without which there is no estimate.
 const FEWEST: usize = 8;
-
-/// One of so many arrivals may be an outlier on each side.
-const OUTLIERS: usize = 16;
 
 /// Longest time between two arrivals of an estimate in ns.
 const LONGEST: u64 = 1_000_000_000;
@@ -30,15 +28,13 @@ pub(super) struct Arrivals {
 }
 
 /// Estimate of a stream's rhythm. Times are in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Rhythm {
     /// Point of the last arrival.
     last: u64,
-    pub period: u64,
-    /// Nearly all arrivals are at most this much before their points.
-    pub early: u64,
-    /// Nearly all arrivals are at most this much after their points.
-    pub late: u64,
+    pub period: i64,
+    /// Offsets of the arrivals from their points, in order. Half of them are negative.
+    offsets: Vec<i64>,
 }
 
 impl Arrivals {
@@ -49,7 +45,7 @@ impl Arrivals {
         if time.checked_sub(last).is_none_or(|interval| interval > LONGEST) {
             self.times.clear();
         }
-        if self.times.len() == WINDOW {
+        if self.times.len() == COVERED {
             self.times.pop_front();
         }
         self.times.push_back(time);
@@ -57,80 +53,92 @@ impl Arrivals {
 
     /// Returns the estimate, if there are enough arrivals.
     pub fn rhythm(&self) -> Option<Rhythm> {
-        let first = *self.times.front()?;
-        let count = self.times.len();
+        let (first, count) = (*self.times.front()?, self.times.len());
         if count < FEWEST {
             return None;
         }
-        let mut times = [0; WINDOW];
-        for (slot, time) in times.iter_mut().zip(&self.times) {
-            *slot = (time - first) as i64;
-        }
-        let times = &times[..count];
-        // Ignores bursts and gaps if they are fewer than half of the intervals.
-        let rough = Sorted::of(times.windows(2).map(|pair| pair[1] - pair[0])).median();
-        if rough <= 0 {
+        let times: Vec<_> = self.times.iter().map(|time| (time - first) as i64).collect();
+        let intervals = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let usual = median(intervals.clone());
+        if usual <= 0 {
             return None;
         }
-        let mut points = [0; WINDOW];
-        for (index, pair) in times.windows(2).enumerate() {
-            points[index + 1] = points[index] + (pair[1] - pair[0] + rough / 2) / rough;
+        // Without bursts and gaps, which are fewer than half of the intervals. The median alone is
+        // not the period if few long intervals make up for many short ones.
+        let (mut sum, mut number) = (0, 0);
+        for interval in intervals.filter(|interval| (interval - usual).abs() <= usual / 2) {
+            sum += interval;
+            number += 1;
         }
-        let points = &points[..count];
-        // Over half of the window, so that jitter hardly matters.
-        let spans = times.iter().zip(points).zip(times.iter().zip(points).skip(count / 2));
-        let spans = spans.map(|((from, first), (to, last))| (to - from, last - first));
+        let rough = sum / number;
+        let mut points = Vec::with_capacity(count);
+        // Follows the times slowly: one early or late frame moves no other one to another point.
+        let (mut point, mut expected) = (0, 0);
+        for time in &times {
+            let passed = (time - expected + rough / 2).div_euclid(rough).max(0);
+            point += passed;
+            expected += passed * rough;
+            expected += (time - expected) / 4;
+            points.push(point);
+        }
+        // Over half of the arrivals or more, so that jitter hardly matters.
+        let pairs = (0..count).flat_map(|first| (first + count / 2..count).map(move |last| (first, last)));
+        let spans = pairs.map(|(first, last)| (times[last] - times[first], points[last] - points[first]));
         let slopes = spans.filter(|(_, points)| *points > 0).map(|(time, points)| time / points);
-        let period = Sorted::of(slopes).median();
+        let period = median(slopes);
         if period <= 0 {
             return None;
         }
-        let phases = Sorted::of(times.iter().zip(points).map(|(time, point)| time - point * period));
-        let (phase, spread) = (phases.median(), phases.without(count / OUTLIERS));
-        let last = phase + points[count - 1] * period;
-        Some(Rhythm {
-            last: first.saturating_add_signed(last),
-            period: period.unsigned_abs(),
-            early: (phase - spread.start).unsigned_abs(),
-            late: (spread.end - phase).unsigned_abs(),
-        })
+        let phases = times.iter().zip(&points).map(|(time, point)| time - point * period);
+        let phase = median(phases.clone());
+        let mut offsets: Vec<_> = phases.map(|time| time - phase).collect();
+        offsets.sort_unstable();
+        let last = first.saturating_add_signed(phase + points[count - 1] * period);
+        Some(Rhythm { last, period, offsets })
     }
 }
 
 impl Rhythm {
-    /// Returns the next point at which a frame may still arrive; none if the stream pauses.
-    pub fn next(&self, now: u64) -> Option<u64> {
-        let empty = now.saturating_sub(self.last.saturating_add(self.late)) / self.period;
-        (empty <= MAX_EMPTY).then(|| self.last.saturating_add((empty + 1) * self.period))
-    }
-}
-
-/// At most [`WINDOW`] values in order.
-struct Sorted {
-    values: [i64; WINDOW],
-    count: usize,
-}
-
-impl Sorted {
-    fn of(values: impl Iterator<Item = i64>) -> Self {
-        let mut sorted = Self { values: [0; WINDOW], count: 0 };
-        for (slot, value) in sorted.values.iter_mut().zip(values) {
-            *slot = value;
-            sorted.count += 1;
+    /// Returns the range of offsets that most arrivals lie in, of all ranges that cost `budget` at
+    /// most, and its cost: the mean time awake from `lead` before the range until the arrival, or
+    /// until the end of the range if the frame comes later.
+    pub fn widest(&self, lead: i64, budget: i64) -> Option<(Range<i64>, i64)> {
+        let count = self.offsets.len();
+        let (mut most, mut widest) = ((0, 0), None);
+        for (begin, first) in self.offsets.iter().enumerate() {
+            // Frames that come before the range may end the spin as well.
+            let early = self.offsets[..begin].iter().map(|offset| (offset - first + lead).max(0));
+            let mut awaited: i64 = early.sum();
+            for (end, last) in self.offsets.iter().enumerate().skip(begin) {
+                awaited += last - first + lead;
+                let missed = (count - 1 - end) as i64 * (last - first + lead);
+                let cost = (awaited + missed) / count as i64;
+                if cost > budget {
+                    break;
+                }
+                let found = (end - begin + 1, -cost);
+                if found > most {
+                    (most, widest) = (found, Some((*first..*last, cost)));
+                }
+            }
         }
-        sorted.values[..sorted.count].sort_unstable();
-        sorted
+        widest
     }
 
-    /// The median; 0 without values.
-    fn median(&self) -> i64 {
-        self.values[self.count / 2 - usize::from(self.count > 0 && self.count.is_multiple_of(2))]
+    /// Returns the first point whose frame is at most `late` later than it and may still arrive;
+    /// none if the stream pauses.
+    pub fn next(&self, now: u64, late: i64) -> Option<u64> {
+        let period = self.period.unsigned_abs();
+        let empty = now.saturating_sub(self.last.saturating_add_signed(late)) / period;
+        (empty <= MAX_EMPTY).then(|| self.last.saturating_add((empty + 1) * period))
     }
+}
 
-    /// Least and greatest value without `outliers` on each side, which are fewer than half.
-    fn without(&self, outliers: usize) -> Range<i64> {
-        self.values[outliers]..self.values[self.count - 1 - outliers]
-    }
+/// The median; 0 without values.
+fn median(values: impl Iterator<Item = i64>) -> i64 {
+    let mut values: Vec<_> = values.collect();
+    let middle = values.len().saturating_sub(1) / 2;
+    if values.is_empty() { 0 } else { *values.select_nth_unstable(middle).1 }
 }
 
 #[cfg(test)]
@@ -161,35 +169,42 @@ mod tests {
     #[track_caller]
     fn assert_next(arrivals: &Arrivals, period: u64, next: u64, tolerance: u64) {
         let rhythm = arrivals.rhythm().expect("there are enough arrivals");
-        assert!(rhythm.period.abs_diff(period) <= tolerance, "{rhythm:?}, but the period is {period}");
-        let found = rhythm.next(*arrivals.times.back().unwrap()).expect("the stream does not pause");
+        let found = rhythm.period.unsigned_abs();
+        assert!(found.abs_diff(period) <= tolerance, "{rhythm:?}, but the period is {period}");
+        let found = rhythm.next(*arrivals.times.back().unwrap(), 0).expect("the stream does not pause");
         assert!(found.abs_diff(next) <= tolerance, "{found} of {rhythm:?} instead of {next}");
+    }
+
+    /// Returns the range of the offsets without one of 16 on each side.
+    fn spread(arrivals: &Arrivals) -> Range<i64> {
+        let offsets = arrivals.rhythm().unwrap().offsets;
+        let outliers = offsets.len() / 16;
+        offsets[outliers]..offsets[offsets.len() - 1 - outliers]
     }
 
     #[test]
     fn steady_stream_has_its_period_and_no_jitter() {
-        for frames in [8, 9, 31, 32, 33, 1000] {
+        for frames in [8, 9, 63, 64, 65, 1000] {
             let arrivals = of(steady(frames));
             assert_next(&arrivals, PERIOD, START + frames * PERIOD, 0);
-            let rhythm = arrivals.rhythm().unwrap();
-            assert_eq!((rhythm.early, rhythm.late), (0, 0));
+            assert_eq!(spread(&arrivals), 0..0);
         }
     }
 
     #[test]
     fn few_arrivals_give_no_estimate() {
-        assert_eq!(of([]).rhythm(), None);
-        assert_eq!(of(steady(7)).rhythm(), None);
+        assert!(of([]).rhythm().is_none());
+        assert!(of(steady(7)).rhythm().is_none());
     }
 
     #[test]
-    fn jitter_is_within_early_and_late() {
+    fn jitter_shows_as_offsets() {
         for most in [100_000, MILLISECOND, 3 * MILLISECOND] {
             let arrivals = of(steady(200).enumerate().map(|(frame, time)| time + noise(frame as u64, most)));
             assert_next(&arrivals, PERIOD, START + 200 * PERIOD + most / 2, most / 2);
-            let rhythm = arrivals.rhythm().unwrap();
-            let spread = rhythm.early + rhythm.late;
-            assert!((most / 2..most * 5 / 4).contains(&spread), "{rhythm:?} with jitter of {most}");
+            let Range { start, end } = spread(&arrivals);
+            let spread = (end - start).unsigned_abs();
+            assert!((most / 2..most * 5 / 4).contains(&spread), "{spread} with jitter of {most}");
         }
     }
 
@@ -199,8 +214,7 @@ mod tests {
         for frames in 51..=60 {
             let arrivals = of(steady(frames).enumerate().map(|(frame, time)| time + late(frame)));
             assert_next(&arrivals, PERIOD, START + frames * PERIOD, 0);
-            let rhythm = arrivals.rhythm().unwrap();
-            assert_eq!((rhythm.early, rhythm.late), (0, 0), "{frames}");
+            assert_eq!(spread(&arrivals), 0..0, "{frames}");
         }
     }
 
@@ -210,7 +224,7 @@ mod tests {
         let kept = steady(60).enumerate().filter(|(frame, _)| !lost.contains(frame));
         let arrivals = of(kept.map(|(_, time)| time));
         assert_next(&arrivals, PERIOD, START + 60 * PERIOD, 0);
-        assert_eq!(arrivals.rhythm().unwrap().late, 0);
+        assert_eq!(spread(&arrivals).end, 0);
     }
 
     /// A source that was delayed by three periods sends what is due at once.
@@ -222,7 +236,7 @@ mod tests {
         });
         let arrivals = of(times);
         assert_next(&arrivals, PERIOD, START + 60 * PERIOD, 0);
-        assert_eq!(arrivals.rhythm().unwrap().late, 0);
+        assert_eq!(spread(&arrivals).end, 0);
     }
 
     #[test]
@@ -231,25 +245,25 @@ mod tests {
         let shifted =
             |frames: u64| of(steady(40).chain((40..40 + frames).map(|f| START + f * PERIOD + pause)));
         // As many arrivals on either side: no time fits both.
-        let between = shifted(16).rhythm().unwrap();
-        assert!(between.early + between.late > MILLISECOND, "{between:?}");
-        let after = shifted(32);
-        assert_next(&after, PERIOD, START + 72 * PERIOD + pause, 0);
-        assert_eq!(after.rhythm().unwrap().late, 0);
+        let between = spread(&shifted(32));
+        assert!(between.end - between.start > MILLISECOND as i64, "{between:?}");
+        let after = shifted(64);
+        assert_next(&after, PERIOD, START + 104 * PERIOD + pause, 0);
+        assert_eq!(spread(&after), 0..0);
     }
 
     #[test]
     fn long_pause_starts_estimate_again() {
         let mut arrivals = of(steady(40));
         arrivals.add(START + 40 * PERIOD + 3 * LONGEST);
-        assert_eq!(arrivals.rhythm(), None);
+        assert!(arrivals.rhythm().is_none());
     }
 
     #[test]
     fn clock_that_steps_back_starts_estimate_again() {
         let mut arrivals = of(steady(40));
         arrivals.add(7);
-        assert_eq!(arrivals.rhythm(), None);
+        assert!(arrivals.rhythm().is_none());
         (1..8).for_each(|frame| arrivals.add(7 + frame * PERIOD));
         assert_next(&arrivals, PERIOD, 7 + 8 * PERIOD, 0);
     }
@@ -260,9 +274,9 @@ mod tests {
         {
             let begin = START + 40 * before;
             let changed = |frames| of((0..40).map(|f| START + f * before).chain(since(begin, now, frames)));
-            let between = changed(16).rhythm().map_or(u64::MAX, |rhythm| rhythm.early + rhythm.late);
-            assert!(between > MILLISECOND, "{between} from {before} to {now}");
-            assert_next(&changed(33), now, begin + 33 * now, 0);
+            let between = spread(&changed(32));
+            assert!(between.end - between.start > MILLISECOND as i64, "{between:?} from {before} to {now}");
+            assert_next(&changed(65), now, begin + 65 * now, 0);
         }
     }
 
@@ -279,17 +293,29 @@ mod tests {
     }
 
     #[test]
+    fn widest_range_is_within_budget() {
+        let rhythm =
+            Rhythm { last: START, period: PERIOD as i64, offsets: vec![-90, -12, -10, 0, 3, 5, 7, 90] };
+        let widest = |budget| rhythm.widest(80, budget);
+        assert_eq!(widest(9), None);
+        // The fewer frames come after a range, the less it costs.
+        assert_eq!(widest(20), Some((90..90, 10)));
+        assert_eq!(widest(79), Some((-10..7, 78)));
+        assert_eq!(widest(1000), Some((-90..90, 169)));
+    }
+
+    #[test]
     fn next_point_skips_passed_ones_until_stream_pauses() {
-        let rhythm = Rhythm { last: START, period: PERIOD, early: 10, late: 20 };
-        let next = |after| rhythm.next(START + after);
+        let rhythm = Rhythm { last: START, period: PERIOD as i64, offsets: Vec::new() };
+        let next = |after| rhythm.next(START + after, 20);
         assert_eq!(next(0), Some(START + PERIOD));
         assert_eq!(next(PERIOD + 19), Some(START + PERIOD));
         assert_eq!(next(PERIOD + 20), Some(START + 2 * PERIOD));
         assert_eq!(next(3 * PERIOD + 19), Some(START + 3 * PERIOD));
         assert_eq!(next(3 * PERIOD + 20), None);
-        assert_eq!(rhythm.next(u64::MAX), None);
+        assert_eq!(rhythm.next(u64::MAX, 20), None);
         // The clock of this process is behind.
-        assert_eq!(rhythm.next(0), Some(START + PERIOD));
+        assert_eq!(rhythm.next(0, 20), Some(START + PERIOD));
     }
 
     /// The exporter may write any numbers.
@@ -299,9 +325,9 @@ mod tests {
         for rounds in 1..20 {
             let mut arrivals = of(wild.iter().cycle().take(rounds * 5).copied());
             (0..40).for_each(|_| arrivals.add(u64::MAX));
-            assert_eq!(arrivals.rhythm(), None);
+            assert!(arrivals.rhythm().is_none());
         }
         let end = of((0..40).rev().map(|frame| u64::MAX - frame * PERIOD));
-        assert_eq!(end.rhythm().unwrap().next(u64::MAX), Some(u64::MAX));
+        assert_eq!(end.rhythm().unwrap().next(u64::MAX, 0), Some(u64::MAX));
     }
 }

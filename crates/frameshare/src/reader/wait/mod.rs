@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Waits of a reader for its next item: asleep, spinning, or asleep until shortly before the frame
-//! that is expected next.
+//! Waits of a reader for its next item: asleep, spinning, or asleep until shortly before the next
+//! frame is expected.
 //!
 //! A spin polls the words of the queue, and the number of messages that the exporter has sent. It
 //! sets no sleeping flag, so the exporter sends no wake-up.
 
 mod arrivals;
-mod prediction;
 #[cfg(test)]
 mod tests;
+mod windows;
 
-use super::{
-    config::{Config, Wake},
-    connection::Connection,
-    error::ReadError,
-    gpu_wait::Recheck,
-    item::Item,
-};
+use super::{config::Config, connection::Connection, error::ReadError, gpu_wait::Recheck, item::Item};
 use crate::{
     Interrupt,
     queue::Sleeper,
@@ -27,8 +21,8 @@ use crate::{
         monotonic_ns,
     },
 };
-use prediction::{Plan, Prediction, Window};
 use std::time::{Duration, Instant};
+use windows::{Window, Windows};
 
 /// Interval at which a spinning reader checks for messages that are not counted, and for the end of
 /// the exporter.
@@ -45,7 +39,7 @@ const LATE_CHECK: Duration = Duration::from_millis(250);
 pub(super) struct Waits {
     /// Time without a frame before the last sleep ended.
     last_wait: Duration,
-    prediction: Prediction,
+    windows: Windows,
     spun: Spun,
 }
 
@@ -70,7 +64,7 @@ type Next = Result<Option<Item>, ReadError>;
 
 impl Waits {
     pub fn new() -> Self {
-        Self { last_wait: Duration::MAX, prediction: Prediction::default(), spun: Spun::default() }
+        Self { last_wait: Duration::MAX, windows: Windows::default(), spun: Spun::default() }
     }
 
     pub fn spun(&self) -> Spun {
@@ -92,10 +86,10 @@ impl Waits {
             Some(item) => Some(item),
             None => self.wait(connection, config, Limits { timeout, interrupt })?,
         };
-        if let (Some(Item::Frame(frame)), Wake::Predict) = (&item, config.wake)
+        if let (Some(Item::Frame(frame)), 1..100) = (&item, config.spin)
             && !frame.is_kept()
         {
-            self.prediction.add_frame(frame.descriptor().published, monotonic_ns());
+            self.windows.add_frame(frame.descriptor().published, monotonic_ns());
         }
         Ok(item)
     }
@@ -115,18 +109,17 @@ impl Waits {
         item
     }
 
-    /// Spins at the begin of a wait, if the configuration says so.
+    /// Spins at the begin of a wait: until there is an item if the configuration says so.
     fn spin_first(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
         let is_short = self.last_wait < SHORT_WAIT;
-        let busy_poll = if config.wake == Wake::Spin { Duration::MAX } else { config.busy_poll };
-        if !is_short && busy_poll.is_zero() {
+        let always = config.spin >= 100;
+        if !is_short && !always {
             return Ok(None);
         }
-        let start = Instant::now();
         // While frames follow each other faster than a sleep takes, a short spin saves both sides
         // work.
         let mut spin = Spin::default();
-        self.spin(connection, limits, || start.elapsed() < busy_poll || (is_short && spin.again()))
+        self.spin(connection, limits, || always || spin.again())
     }
 
     /// Polls for an item while `again` returns true.
@@ -163,24 +156,25 @@ impl Waits {
         item
     }
 
-    /// Sleeps until there is an item, and spins when one is expected.
+    /// Sleeps until there is an item, and spins once when one is expected.
     fn sleep(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
-        let mut plan = if config.wake == Wake::Predict { self.prediction.plan(monotonic_ns()) } else { None };
+        let mut window = None;
+        if config.spin > 0 && Spin::is_allowed() {
+            window = self.windows.next(config.spin, self.spun.time, monotonic_ns());
+        }
         // Set when a frame with a pending fence arrives, however long the frame took to arrive.
         let mut fence: Option<Backoff> = None;
         loop {
             if limits.interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
-            let window = plan.filter(|_| fence.is_none()).and_then(|plan| plan.next(monotonic_ns()));
-            if let Some(window) = window
-                && window.until_begin(monotonic_ns()).is_none()
-            {
-                let item = self.spin_within(window, connection, limits);
+            // A frame whose fence is pending has arrived already.
+            window = window.filter(|_| fence.is_none() && Spin::is_allowed());
+            if let Some(due) = window.take_if(|window| window.begin <= monotonic_ns()) {
+                let item = self.spin_within(due, connection, limits);
                 if !matches!(item, Ok(None)) {
                     return item;
                 }
-                plan = None;
             }
             // Set the sleeping flag, then check once more: a publication in between sends no
             // wake-up. The short sleeps of a poller are cheaper on the socket, which also shows
@@ -200,8 +194,8 @@ impl Waits {
             };
             let timeout = limits.timeout.min(recheck);
             // Called even without time left: messages and the exporter's death are seen only here.
-            let slept = match plan.filter(|_| fence.is_none()) {
-                Some(plan) => self.sleep_by(plan, connection, limits.interrupt, timeout),
+            let slept = match window.filter(|_| fence.is_none()) {
+                Some(window) => self.sleep_until(window, connection, limits.interrupt, timeout),
                 None => connection.sleep(limits.interrupt, timeout).and_then(|()| connection.next()),
             };
             if !matches!(slept, Ok(None)) || limits.timeout.is_over() {
@@ -210,41 +204,38 @@ impl Waits {
         }
     }
 
-    /// Sleeps until the next frame is expected, or until the timeout.
-    fn sleep_by(
+    /// Sleeps until the begin of the window, or until the timeout.
+    fn sleep_until(
         &mut self,
-        plan: Plan,
+        window: Window,
         connection: &mut Connection,
         interrupt: &Interrupt,
         timeout: Timeout,
     ) -> Next {
-        let now = monotonic_ns();
-        let window = plan.next(now);
-        let planned = window.map(|window| Timeout::after(Some(window.until_begin(now).unwrap_or_default())));
-        let fine = planned.and_then(|_| FineTimer::new());
-        let slept = connection.sleep(interrupt, planned.map_or(timeout, |planned| planned.min(timeout)));
+        let left = window.begin.saturating_sub(monotonic_ns());
+        let planned = Timeout::after(Some(Duration::from_nanos(left)));
+        let fine = FineTimer::new();
+        let slept = connection.sleep(interrupt, planned.min(timeout));
         let now = monotonic_ns();
         drop(fine);
         let item = slept.and_then(|()| connection.next())?;
-        if let Some(window) = window {
-            let frame = item.as_ref().and_then(|item| match item {
-                Item::Frame(frame) => Some(frame.descriptor().published),
-                _ => None,
-            });
-            self.prediction.add_sleep(&plan, window, frame, now);
-        }
+        let published = match &item {
+            Some(Item::Frame(frame)) => Some(frame.descriptor().published),
+            _ => None,
+        };
+        self.windows.add_sleep(window, published, now);
         Ok(item)
     }
 
-    /// Spins while a frame is expected. A spin without one may have kept the exporter from its
-    /// core.
     fn spin_within(&mut self, window: Window, connection: &mut Connection, limits: Limits<'_>) -> Next {
         connection.end_sleep();
-        let mut spin = Spin::of(window.until_end(monotonic_ns()));
+        let mut spin = Spin::of(Duration::from_nanos(window.end.saturating_sub(monotonic_ns())));
         let item = self.spin(connection, limits, || spin.again());
-        let found = matches!(item, Ok(Some(_)));
-        let was_alone = found && spin.finish();
-        self.prediction.add_spin(was_alone, monotonic_ns());
+        let has_item = matches!(item, Ok(Some(_)));
+        self.windows.add_spin(has_item, monotonic_ns());
+        if has_item {
+            spin.finish();
+        }
         item
     }
 }

@@ -85,32 +85,31 @@ fn frame_of_a_spin_is_counted() {
 }
 
 /// Returns the time in spins of a wait without a frame, after 16 frames of a steady stream.
-fn spun_after_steady_frames(connection: &mut Connection, wake: Wake, interrupt: &Interrupt) -> Duration {
+fn spun_after_steady_frames(connection: &mut Connection, spin: u32, interrupt: &Interrupt) -> Duration {
     const PERIOD: u64 = 10_000_000;
     let (mut waits, now) = (Waits::new(), monotonic_ns());
-    (0..16).rev().for_each(|frame| waits.prediction.add_frame(now - frame * PERIOD, now));
+    (0..16).rev().for_each(|frame| waits.windows.add_frame(now - frame * PERIOD, now));
     let timeout = Timeout::after(Some(Duration::from_nanos(PERIOD * 3 / 2)));
-    let item = waits.next(connection, &Config::default().wake(wake), timeout, interrupt);
+    let item = waits.next(connection, &Config::default().spin(spin), timeout, interrupt);
     assert!(matches!(item, Ok(None)), "{item:?}");
     waits.spun().time
 }
 
-/// Control: a reader that sleeps does not spin then.
+/// Control: a reader without one does not spin then.
 #[test]
-fn only_predicting_reader_spins_when_a_frame_is_due() {
+fn reader_with_a_share_spins_when_a_frame_is_due() {
     let interrupt = Interrupt::new().unwrap();
     let (_folder, _exporter, mut connection) = connected(&interrupt);
-    let mut spun = |wake| spun_after_steady_frames(&mut connection, wake, &interrupt);
-    assert_eq!(spun(Wake::Sleep), Duration::ZERO);
+    let mut spun = |spin| spun_after_steady_frames(&mut connection, spin, &interrupt);
+    assert_eq!(spun(0), Duration::ZERO);
     // On a busy machine, or an emulated one, a sleep ends after the frame is due.
     let (begin, mut late, mut sleeps) = (Instant::now(), 0, 0);
-    while spun(Wake::Predict).is_zero() && crate::sys::allowed_cores() > 1 {
+    while spun(5).is_zero() && crate::sys::allowed_cores() > 1 {
         late += u32::from(overshoot() > Duration::from_micros(200));
         sleeps += 1;
         if begin.elapsed() > Duration::from_secs(60) {
             assert!(late > sleeps / 2, "it never spun, while {late} of {sleeps} other sleeps ended late");
-            let line =
-                format!("SKIP reader/wait: {late} of {sleeps} sleeps ended too late for a prediction\n");
+            let line = format!("SKIP reader/wait: {late} of {sleeps} sleeps ended too late for a spin\n");
             std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes()).unwrap();
             return;
         }

@@ -126,7 +126,7 @@ fn one(
     setup.join(readers, |number| Connect {
         gpu_wait: Some(true),
         max_held: Some(HELD),
-        busy_poll_us: if polls { 1_000_000 } else { 0 },
+        spin: if polls { 100 } else { 0 },
         ..setup.lossless(number, Some(fence))
     })?;
     let count_from = WARM.min(frames / 2);

@@ -178,15 +178,12 @@ fn nothing_passes(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The same for a reader that busy-polls when the frame arrives.
+/// The same for a reader that spins when the frame arrives.
 fn nothing_passes_at_once(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 60;
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
-    setup.join(&readers, |number| Connect {
-        busy_poll_us: 10_000_000,
-        ..reader(&setup, number, Policy::Lossless)
-    })?;
+    setup.join(&readers, |number| Connect { spin: 100, ..reader(&setup, number, Policy::Lossless) })?;
     for round in 1..=ROUNDS {
         readers[0].begin(&Command::Read(to_the_end()))?;
         setup.exporter.publish(Publish { slow: Slow::Always(2_000), ..publish(1) })?;
