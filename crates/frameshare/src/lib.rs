@@ -133,6 +133,8 @@ mod named_folder;
 #[cfg(not(loom))]
 pub mod observer;
 #[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
 pub mod reader;
 #[cfg(not(loom))]
 mod service;
@@ -150,6 +152,7 @@ pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
     gpu::{DropWhenIdle, drop_behind, wait_for_deferred_drops},
+    options::ConfigOption,
     reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
     sys::{Interrupt, Label, monotonic_ns, process_id},

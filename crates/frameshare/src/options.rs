@@ -13,12 +13,13 @@ pub struct ConfigOption {
     pub text: &'static str,
 }
 
-/// Defines a configuration: `field: type = default` for each option.
+/// Defines a configuration: `field: type = default` for each option, and `as` the type that its
+/// setter takes, if it is another one.
 macro_rules! options {
     (
         $(#[$head:meta])*
         pub struct $config:ident {
-            $( $(#[doc = $doc:literal])+ pub $name:ident: $type:ty = $default:expr, )*
+            $( $(#[doc = $doc:literal])+ pub $name:ident: $type:ty $(as $given:ty)? = $default:expr, )*
         }
         $( hidden { $( $(#[doc = $hidden_doc:literal])+ pub $hidden:ident: $hidden_type:ty = $hidden_default:expr, )* } )?
     ) => {
@@ -41,8 +42,8 @@ macro_rules! options {
             $(
                 #[doc = concat!("Sets [`", stringify!($name), "`](Self#structfield.", stringify!($name), ").")]
                 #[must_use]
-                pub fn $name(mut self, $name: $type) -> Self {
-                    self.$name = $name;
+                pub fn $name(mut self, $name: $crate::options::given!($type $(, $given)?)) -> Self {
+                    self.$name = $name.into();
                     self
                 }
             )*
@@ -60,4 +61,9 @@ macro_rules! options {
     };
 }
 
-pub(crate) use options;
+macro_rules! given {
+    ($type:ty) => { $type };
+    ($type:ty, $given:ty) => { $given };
+}
+
+pub(crate) use {given, options};

@@ -101,7 +101,7 @@ fn result(reader: Child) -> Result<Figures> {
 
 /// Publishes at the rate until the reader has enough, each frame up to `jitter` after it is due.
 fn publish_to(reader: &mut Child, exporter: &Exporter, jitter: Duration) -> Result<()> {
-    let (interrupt, begin) = (Interrupt::new()?, Instant::now());
+    let begin = Instant::now();
     for number in 0_u32.. {
         let part = f64::from(number.wrapping_mul(0x9e37_79b9) >> 8) / f64::from(1 << 24);
         let due = begin + Duration::from_secs(1) * number / RATE + jitter.mul_f64(part);

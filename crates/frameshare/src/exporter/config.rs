@@ -5,6 +5,7 @@
 use super::error::{ConfigError, MIN_SLOTS};
 use crate::{
     Endpoint, Interrupt,
+    options::options,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
 };
 use frameshare_cuda::{context::Context, device::Device};
@@ -93,210 +94,92 @@ pub const MAX_GOP_BYTES: u64 = MAX_PAYLOAD;
 /// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
-/// The limits of a stream, and the users that may read it: [`Config::default`] and its setters.
-///
-/// ```
-/// # use frameshare::exporter::Config;
-/// let config = Config::default().max_slots(16).allowed_uids(vec![1000]).socket_mode(0o666);
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// Users besides the exporter's own and root that may read. They need a socket at a path of the
-    /// caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets
-    /// them connect; or an abstract socket. A user that has no number in this user namespace cannot
-    /// be named.
-    pub allowed_uids: Vec<u32>,
-    /// Groups whose members may read, on the same conditions.
-    pub allowed_gids: Vec<u32>,
-    /// The mode of the socket, 0600 by default: a user that may write to it may connect. That alone
-    /// does not admit a reader: the kernel reports the connecting user, and users that are not
-    /// allowed are refused.
-    pub socket_mode: u32,
-    /// Maximum number of slots, 4 to 1024. It covers the readers' credits and two more, besides the
-    /// slots that upstream holds. A quarter is reserved for readers of the exporter's own user.
-    pub max_slots: u32,
-    /// Maximum number of leases of one reader, 1 to 64.
-    pub max_held_limit: u32,
-    /// Readers that may be lossless.
-    pub lossless_readers: LosslessReaders,
-    /// Maximum time that a lossless reader may hold the stream back before it is evicted.
-    pub reader_timeout: Duration,
-    /// The treatment of lossless readers without credit.
-    pub slow_readers: SlowReaders,
-    /// Frames that are kept for readers that join later.
-    pub history: History,
-    /// Silence of the stream after which a joining reader gets the kept frame: a constant, but for
-    /// tests.
-    #[doc(hidden)]
-    pub history_pause: Duration,
-    /// Maximum bytes of slots and of oversized metadata in the backlogs of all readers together;
-    /// 256 MiB by default. The slots also count against `max_slots`.
-    pub max_queued_bytes: u64,
-    /// Maximum age of a frame in a backlog; 2 s by default.
-    pub max_queued_time: Duration,
-    /// Whether readers of other users have a backlog, too; false by default.
-    pub queue_for_other_users: bool,
-    /// The CUDA context that frames are written in; `None` for host memory only.
-    pub gpu: Option<Arc<Context>>,
-    /// The kind of memory for frames; `None` selects the best one of the machine.
-    pub memory: Option<MemoryKind>,
-    /// The kind of fence for readers on a GPU; `None` selects, for each reader, the best one of
-    /// both sides.
-    pub fence: Option<FenceKind>,
-    /// Users besides the exporter's own that get GPU memory. No kind of it can prevent an importer
-    /// from writing.
-    pub trusted_uids: Vec<u32>,
-    /// Admits readers of other users even where the kernel lets them write into shared memory
-    /// through `/dev/udmabuf`; false by default. Kernels without the fix of Linux 6.13, which was
-    /// backported, ignore `F_SEAL_FUTURE_WRITE` there. If other users may read, the device is
-    /// probed once per process. If it accepts memory that is sealed like a slot, readers of other
-    /// users are refused with [`Reason::PermissionDenied`](crate::Reason::PermissionDenied) and the
-    /// owner gets [`Notice::OthersCouldWrite`](super::Notice::OthersCouldWrite). If it exists and
-    /// cannot be probed, for example because the exporter's user may not open it, the owner gets
-    /// the notice only.
-    pub allow_udmabuf: bool,
-    /// Maximum time that a reader's GPU work on a frame may continue after the reader has released
-    /// it.
-    pub fence_timeout: Duration,
-    /// Maximum memory in bytes of retired generations and slots that one reader may keep from being
-    /// freed.
-    pub max_retired_bytes: u64,
-    /// Maximum memory in bytes of the units of an encoded stream that are kept for joining readers,
-    /// from the last key unit on, up to 64 MiB; 32 MiB by default, 0 keeps none. If they exceed it,
-    /// nothing is kept until the next key unit. Readers of other users get none of them, unless
-    /// they are among [`trusted_uids`](Self#structfield.trusted_uids): a reader could keep the
-    /// memory of each copy that it gets.
-    pub max_gop_bytes: u64,
-    /// Ends waits of the exporter's calls; `None` makes one ([`Exporter::interrupt`]). One
-    /// [`Interrupt`] can end the waits of several exporters and readers.
+options! {
+    /// The limits of a stream, and the users that may read it: [`Config::default`] and its setters.
     ///
-    /// [`Exporter::interrupt`]: super::Exporter::interrupt
-    pub interrupt: Option<Interrupt>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            allowed_uids: Vec::new(),
-            allowed_gids: Vec::new(),
-            socket_mode: PRIVATE,
-            max_slots: 512,
-            max_held_limit: 16,
-            lossless_readers: LosslessReaders::default(),
-            reader_timeout: Duration::from_secs(5),
-            slow_readers: SlowReaders::default(),
-            history: History::default(),
-            history_pause: Duration::from_millis(200),
-            max_queued_bytes: 256 << 20,
-            max_queued_time: Duration::from_secs(2),
-            queue_for_other_users: false,
-            gpu: None,
-            memory: None,
-            fence: None,
-            trusted_uids: Vec::new(),
-            allow_udmabuf: false,
-            fence_timeout: Duration::from_secs(2),
-            max_retired_bytes: 2 << 30,
-            max_gop_bytes: 32 << 20,
-            interrupt: None,
-        }
+    /// ```
+    /// # use frameshare::exporter::Config;
+    /// let config = Config::default().max_slots(16).allowed_uids(vec![1000]).socket_mode(0o666);
+    /// ```
+    pub struct Config {
+        /// Users besides the exporter's own and root that may read. They need a socket at a path of
+        /// the caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode
+        /// that lets them connect; or an abstract socket. A user that has no number in this user
+        /// namespace cannot be named.
+        pub allowed_uids: Vec<u32> = Vec::new(),
+        /// Groups whose members may read, on the same conditions.
+        pub allowed_gids: Vec<u32> = Vec::new(),
+        /// The mode of the socket, 0600 by default: a user that may write to it may connect. That
+        /// alone does not admit a reader: the kernel reports the connecting user, and users that
+        /// are not allowed are refused.
+        pub socket_mode: u32 = PRIVATE,
+        /// Maximum number of slots, 4 to 1024. It covers the readers' credits and two more, besides
+        /// the slots that upstream holds. A quarter is reserved for readers of the exporter's own
+        /// user.
+        pub max_slots: u32 = 512,
+        /// Maximum number of leases of one reader, 1 to 64.
+        pub max_held_limit: u32 = 16,
+        /// Readers that may be lossless.
+        pub lossless_readers: LosslessReaders = LosslessReaders::default(),
+        /// Maximum time that a lossless reader may hold the stream back before it is evicted.
+        pub reader_timeout: Duration = Duration::from_secs(5),
+        /// The treatment of lossless readers without credit.
+        pub slow_readers: SlowReaders = SlowReaders::default(),
+        /// Frames that are kept for readers that join later.
+        pub history: History = History::default(),
+        /// Maximum bytes of slots and of oversized metadata in the backlogs of all readers
+        /// together; 256 MiB by default. The slots also count against `max_slots`.
+        pub max_queued_bytes: u64 = 256 << 20,
+        /// Maximum age of a frame in a backlog; 2 s by default.
+        pub max_queued_time: Duration = Duration::from_secs(2),
+        /// Whether readers of other users have a backlog, too; false by default.
+        pub queue_for_other_users: bool = false,
+        /// The CUDA context that frames are written in; `None` for host memory only.
+        pub gpu: Option<Arc<Context>> = None,
+        /// The kind of memory for frames; `None` selects the best one of the machine.
+        pub memory: Option<MemoryKind> = None,
+        /// The kind of fence for readers on a GPU; `None` selects, for each reader, the best one of
+        /// both sides.
+        pub fence: Option<FenceKind> = None,
+        /// Users besides the exporter's own that get GPU memory. No kind of it can prevent an
+        /// importer from writing.
+        pub trusted_uids: Vec<u32> = Vec::new(),
+        /// Admits readers of other users even where the kernel lets them write into shared memory
+        /// through `/dev/udmabuf`; false by default. Kernels without the fix of Linux 6.13, which
+        /// was backported, ignore `F_SEAL_FUTURE_WRITE` there. If other users may read, the device
+        /// is probed once per process. If it accepts memory that is sealed like a slot, readers of
+        /// other users are refused with
+        /// [`Reason::PermissionDenied`](crate::Reason::PermissionDenied) and the owner gets
+        /// [`Notice::OthersCouldWrite`](super::Notice::OthersCouldWrite). If it exists and cannot
+        /// be probed, for example because the exporter's user may not open it, the owner gets the
+        /// notice only.
+        pub allow_udmabuf: bool = false,
+        /// Maximum time that a reader's GPU work on a frame may continue after the reader has
+        /// released it.
+        pub fence_timeout: Duration = Duration::from_secs(2),
+        /// Maximum memory in bytes of retired generations and slots that one reader may keep from
+        /// being freed.
+        pub max_retired_bytes: u64 = 2 << 30,
+        /// Maximum memory in bytes of the units of an encoded stream that are kept for joining
+        /// readers, from the last key unit on, up to 64 MiB; 32 MiB by default, 0 keeps none. If
+        /// they exceed it, nothing is kept until the next key unit. Readers of other users get none
+        /// of them, unless they are among [`trusted_uids`](Self#structfield.trusted_uids): a reader
+        /// could keep the memory of each copy that it gets.
+        pub max_gop_bytes: u64 = 32 << 20,
+        /// Ends waits of the exporter's calls; `None` makes one ([`Exporter::interrupt`]). One
+        /// [`Interrupt`] can end the waits of several exporters and readers.
+        ///
+        /// [`Exporter::interrupt`]: super::Exporter::interrupt
+        pub interrupt: Option<Interrupt> = None,
+    }
+    hidden {
+        /// Silence of the stream after which a joining reader gets the kept frame: a constant, but
+        /// for tests.
+        pub history_pause: Duration = Duration::from_millis(200),
     }
 }
 
-/// Setters. [`Exporter::bind`](super::Exporter::bind) checks the values.
 impl Config {
-    /// Sets [`allowed_uids`](Self#structfield.allowed_uids).
-    #[must_use]
-    pub fn allowed_uids(mut self, allowed_uids: Vec<u32>) -> Self {
-        self.allowed_uids = allowed_uids;
-        self
-    }
-
-    /// Sets [`allowed_gids`](Self#structfield.allowed_gids).
-    #[must_use]
-    pub fn allowed_gids(mut self, allowed_gids: Vec<u32>) -> Self {
-        self.allowed_gids = allowed_gids;
-        self
-    }
-
-    /// Sets [`socket_mode`](Self#structfield.socket_mode).
-    #[must_use]
-    pub fn socket_mode(mut self, socket_mode: u32) -> Self {
-        self.socket_mode = socket_mode;
-        self
-    }
-
-    /// Sets [`max_slots`](Self#structfield.max_slots).
-    #[must_use]
-    pub fn max_slots(mut self, max_slots: u32) -> Self {
-        self.max_slots = max_slots;
-        self
-    }
-
-    /// Sets [`max_held_limit`](Self#structfield.max_held_limit).
-    #[must_use]
-    pub fn max_held_limit(mut self, max_held_limit: u32) -> Self {
-        self.max_held_limit = max_held_limit;
-        self
-    }
-
-    /// Sets [`lossless_readers`](Self#structfield.lossless_readers).
-    #[must_use]
-    pub fn lossless_readers(mut self, lossless_readers: LosslessReaders) -> Self {
-        self.lossless_readers = lossless_readers;
-        self
-    }
-
-    /// Sets [`reader_timeout`](Self#structfield.reader_timeout).
-    #[must_use]
-    pub fn reader_timeout(mut self, reader_timeout: Duration) -> Self {
-        self.reader_timeout = reader_timeout;
-        self
-    }
-
-    /// Sets [`slow_readers`](Self#structfield.slow_readers).
-    #[must_use]
-    pub fn slow_readers(mut self, slow_readers: SlowReaders) -> Self {
-        self.slow_readers = slow_readers;
-        self
-    }
-
-    /// Sets [`history`](Self#structfield.history).
-    #[must_use]
-    pub fn history(mut self, history: History) -> Self {
-        self.history = history;
-        self
-    }
-
-    /// Sets [`max_queued_bytes`](Self#structfield.max_queued_bytes).
-    #[must_use]
-    pub fn max_queued_bytes(mut self, max_queued_bytes: u64) -> Self {
-        self.max_queued_bytes = max_queued_bytes;
-        self
-    }
-
-    /// Sets [`max_queued_time`](Self#structfield.max_queued_time).
-    #[must_use]
-    pub fn max_queued_time(mut self, max_queued_time: Duration) -> Self {
-        self.max_queued_time = max_queued_time;
-        self
-    }
-
-    /// Sets [`queue_for_other_users`](Self#structfield.queue_for_other_users).
-    #[must_use]
-    pub fn queue_for_other_users(mut self, queue_for_other_users: bool) -> Self {
-        self.queue_for_other_users = queue_for_other_users;
-        self
-    }
-
-    /// Sets [`gpu`](Self#structfield.gpu).
-    #[must_use]
-    pub fn gpu(mut self, gpu: Option<Arc<Context>>) -> Self {
-        self.gpu = gpu;
-        self
-    }
-
     /// Sets [`gpu`](Self#structfield.gpu) to the primary context of a device, in which programs of
     /// CUDA's runtime API run, PyTorch's too.
     ///
@@ -304,62 +187,6 @@ impl Config {
     /// Any error that the driver returns.
     pub fn on_gpu(self, device: &Device) -> frameshare_cuda::Result<Self> {
         Ok(self.gpu(Some(Context::primary(device)?)))
-    }
-
-    /// Sets [`memory`](Self#structfield.memory).
-    #[must_use]
-    pub fn memory(mut self, memory: Option<MemoryKind>) -> Self {
-        self.memory = memory;
-        self
-    }
-
-    /// Sets [`fence`](Self#structfield.fence).
-    #[must_use]
-    pub fn fence(mut self, fence: Option<FenceKind>) -> Self {
-        self.fence = fence;
-        self
-    }
-
-    /// Sets [`trusted_uids`](Self#structfield.trusted_uids).
-    #[must_use]
-    pub fn trusted_uids(mut self, trusted_uids: Vec<u32>) -> Self {
-        self.trusted_uids = trusted_uids;
-        self
-    }
-
-    /// Sets [`allow_udmabuf`](Self#structfield.allow_udmabuf).
-    #[must_use]
-    pub fn allow_udmabuf(mut self, allow_udmabuf: bool) -> Self {
-        self.allow_udmabuf = allow_udmabuf;
-        self
-    }
-
-    /// Sets [`fence_timeout`](Self#structfield.fence_timeout).
-    #[must_use]
-    pub fn fence_timeout(mut self, fence_timeout: Duration) -> Self {
-        self.fence_timeout = fence_timeout;
-        self
-    }
-
-    /// Sets [`max_retired_bytes`](Self#structfield.max_retired_bytes).
-    #[must_use]
-    pub fn max_retired_bytes(mut self, max_retired_bytes: u64) -> Self {
-        self.max_retired_bytes = max_retired_bytes;
-        self
-    }
-
-    /// Sets [`max_gop_bytes`](Self#structfield.max_gop_bytes).
-    #[must_use]
-    pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
-        self.max_gop_bytes = max_gop_bytes;
-        self
-    }
-
-    /// Sets [`interrupt`](Self#structfield.interrupt).
-    #[must_use]
-    pub fn interrupt(mut self, interrupt: Option<Interrupt>) -> Self {
-        self.interrupt = interrupt;
-        self
     }
 }
 

@@ -5,6 +5,7 @@
 use super::error::ConfigError;
 use crate::{
     Endpoint,
+    options::options,
     sys::{is_overflow_uid, is_own_or_root},
 };
 use frameshare_cuda::{context::Context, device::Device};
@@ -17,205 +18,107 @@ pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 /// Default of [`Config::max_gop_bytes`].
 pub const MAX_GOP_BYTES: u64 = 64 << 20;
 
-/// Configuration of a reader: [`Config::default`] and its setters.
-///
-/// ```
-/// # use frameshare::{Policy, reader::Config};
-/// let config = Config::default().policy(Policy::Lossless).max_held(2);
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// Name of the reader in the exporter's statistics; cut to 128 bytes.
-    pub name: String,
-    /// Treatment of frames beyond the credit.
-    pub policy: Policy,
-    /// Requested number of frames to hold at once, up to 64; the exporter may grant fewer. 0 leaves
-    /// it to the exporter: 4, and more above 60 frames a second.
-    pub max_held: u32,
-    /// Under [`Policy::Latest`], the maximum number of untaken frames, up to 64; 1 by default.
-    /// Older ones are lost, so that a slow reader gets recent frames: a frame is at most
-    /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost in
-    /// any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
-    pub max_queued: u32,
-    /// The share of a core, in percent, that the reader may spend spinning for the next item in
-    /// [`Reader::next`](super::Reader::next). 0, the default, sleeps until the exporter wakes it,
-    /// and 100 always spins. Between them the reader sleeps until shortly before the next frame is
-    /// expected, by the rate of the stream, its jitter, and the overshoot of its own sleeps, and
-    /// then spins as long as the share allows. On a busy machine it only sleeps.
+options! {
+    /// Configuration of a reader: [`Config::default`] and its setters.
     ///
-    /// Readers of a [`ReaderSet`](super::ReaderSet) and of event loops always sleep. While frames
-    /// follow each other faster than a sleep takes, every reader spins for some microseconds.
-    pub spin: u32,
-    /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
-    /// starts anew with each loss of a connection. The reader waits as long for an exporter that
-    /// accepts the connection and does not answer, because it is stopped for example.
-    pub connection_timeout: Option<Duration>,
-    /// Whether to search for the next exporter of the same name after the end of this one.
-    ///
-    /// Conditions that end the reader, and conditions that it survives:
-    ///
-    /// | condition | without `reconnect` | with it |
-    /// | --- | --- | --- |
-    /// | no socket, a stale one, a full backlog, no answer | waits | waits |
-    /// | permission denied by a socket that was made or changed within the last second | waits | waits |
-    /// | permission denied by an older socket, or by a folder | error | error |
-    /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
-    /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
-    /// | the connection is closed with `Reason::Failed`, for example by a failure of the exporter's GPU | error | searches |
-    /// | closed with any other reason: the reader was evicted | error | error |
-    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
-    /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
-    /// | refused with any other reason | error | error |
-    /// | another version of the protocol, or a violation of it; a GPU that cannot be used | error | error |
-    ///
-    /// "Waits" lasts until [`connection_timeout`](Self::connection_timeout); then the last obstacle
-    /// is the error.
-    pub reconnect: bool,
-    /// The user that the exporter must run as. `None` accepts any user if only root, this process's
-    /// user and users that either of them put in charge can write to the folders on the way to the
-    /// socket; in a folder that others can write to, such as /tmp, it accepts this process's user
-    /// and root. An abstract socket ([`Endpoint::at`]) needs a value.
-    ///
-    /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
-    /// this user namespace: one without a number there cannot be named.
-    pub exporter_uid: Option<u32>,
-    /// The CUDA context that frames are read in; `None` for host memory only.
-    pub gpu: Option<Arc<Context>>,
-    /// Whether frames that cannot be read in GPU memory, because the context does not reach the GPU
-    /// or the driver refuses an import, come in host memory instead. Otherwise that is an error.
-    pub host_fallback: bool,
-    /// The only kind of fence to use; `None` accepts every kind.
-    pub fence: Option<FenceKind>,
-    /// Whether frames are delivered speculatively, before their ready fence is signaled, for GPU
-    /// streams to wait on ([`Frame::wait_on`](super::Frame::wait_on)). `None` is yes with timeline
-    /// fences and no with event fences, whose waits never end after a crash of the exporter.
-    pub gpu_wait: Option<bool>,
-    /// Maximum time for the exporter's GPU work on a published frame before the exporter counts as
-    /// dead. Zero is refused, since no work would complete in time.
-    pub fence_timeout: Duration,
-    /// Maximum bytes of events and metadata that wait in this process for the frames that they
-    /// precede. No more is received until some were delivered; a single larger one ends the reader
-    /// with [`ReadError::TooMuchMetadata`](super::ReadError::TooMuchMetadata).
-    pub max_metadata_bytes: u64,
-    /// Maximum bytes of kept units of an encoded stream, from its last key unit on, that the
-    /// exporter sends when the reader joins; 0 for none. They take no credit. Without them the
-    /// reader starts at the next key unit, or after two seconds.
-    pub max_gop_bytes: u64,
-    /// Whether the files of imported host memory stay open, one for each slot, for
-    /// [`Frame::file`](super::Frame::file).
-    pub keep_files: bool,
-    /// Whether frames in dma-bufs come in place: memory of a device, such as a camera's, mapped for
-    /// the CPU to read ([`Frame::dma_buf`](super::Frame::dma_buf)); true by default. Otherwise the
-    /// exporter copies them into host memory, for all readers of the stream. They are accepted from
-    /// exporters of this process's user, of root and of [`exporter_uid`](Self::exporter_uid) only:
-    /// whether an access to one may raise SIGBUS is up to its driver.
-    pub dma_bufs: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            name: crate::sys::process_name(),
-            policy: Policy::default(),
-            max_held: 4,
-            max_queued: 1,
-            spin: 0,
-            connection_timeout: Some(Duration::from_secs(5)),
-            reconnect: false,
-            exporter_uid: None,
-            gpu: None,
-            host_fallback: false,
-            fence: None,
-            gpu_wait: None,
-            fence_timeout: Duration::from_secs(2),
-            max_metadata_bytes: MAX_METADATA_BYTES,
-            max_gop_bytes: MAX_GOP_BYTES,
-            keep_files: false,
-            dma_bufs: true,
-        }
+    /// ```
+    /// # use frameshare::{Policy, reader::Config};
+    /// let config = Config::default().policy(Policy::Lossless).max_held(2);
+    /// ```
+    pub struct Config {
+        /// Name of the reader in the exporter's statistics; cut to 128 bytes.
+        pub name: String as impl Into<String> = crate::sys::process_name(),
+        /// Treatment of frames beyond the credit.
+        pub policy: Policy = Policy::default(),
+        /// Requested number of frames to hold at once, up to 64; the exporter may grant fewer. 0
+        /// leaves it to the exporter: 4, and more above 60 frames a second.
+        pub max_held: u32 = 4,
+        /// Under [`Policy::Latest`], the maximum number of untaken frames, up to 64; 1 by default.
+        /// Older ones are lost, so that a slow reader gets recent frames: a frame is at most
+        /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost
+        /// in any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
+        pub max_queued: u32 = 1,
+        /// The share of a core, in percent, that the reader may spend spinning for the next item in
+        /// [`Reader::next`](super::Reader::next). 0, the default, sleeps until the exporter wakes
+        /// it, and 100 always spins. Between them the reader sleeps until shortly before the next
+        /// frame is expected, by the rate of the stream, its jitter, and the overshoot of its own
+        /// sleeps, and then spins as long as the share allows. On a busy machine it only sleeps.
+        ///
+        /// Readers of a [`ReaderSet`](super::ReaderSet) and of event loops always sleep. While
+        /// frames follow each other faster than a sleep takes, every reader spins for some
+        /// microseconds.
+        pub spin: u32 = 0,
+        /// Maximum time to search for an exporter that admits this reader; `None` is without limit.
+        /// It starts anew with each loss of a connection. The reader waits as long for an exporter
+        /// that accepts the connection and does not answer, because it is stopped for example.
+        pub connection_timeout: Option<Duration> = Some(Duration::from_secs(5)),
+        /// Whether to search for the next exporter of the same name after the end of this one.
+        ///
+        /// Conditions that end the reader, and conditions that it survives:
+        ///
+        /// | condition | without `reconnect` | with it |
+        /// | --- | --- | --- |
+        /// | no socket, a stale one, a full backlog, no answer | waits | waits |
+        /// | permission denied by a socket that was made or changed within the last second | waits | waits |
+        /// | permission denied by an older socket, or by a folder | error | error |
+        /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
+        /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
+        /// | the connection is closed with `Reason::Failed`, for example by a failure of the exporter's GPU | error | searches |
+        /// | closed with any other reason: the reader was evicted | error | error |
+        /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
+        /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
+        /// | refused with any other reason | error | error |
+        /// | another version of the protocol, or a violation of it; a GPU that cannot be used | error | error |
+        ///
+        /// "Waits" lasts until [`connection_timeout`](Self::connection_timeout); then the last
+        /// obstacle is the error.
+        pub reconnect: bool = false,
+        /// The user that the exporter must run as. `None` accepts any user if only root, this
+        /// process's user and users that either of them put in charge can write to the folders on
+        /// the way to the socket; in a folder that others can write to, such as /tmp, it accepts
+        /// this process's user and root. An abstract socket ([`Endpoint::at`]) needs a value.
+        ///
+        /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen
+        /// in this user namespace: one without a number there cannot be named.
+        pub exporter_uid: Option<u32> = None,
+        /// The CUDA context that frames are read in; `None` for host memory only.
+        pub gpu: Option<Arc<Context>> = None,
+        /// Whether frames that cannot be read in GPU memory, because the context does not reach the
+        /// GPU or the driver refuses an import, come in host memory instead. Otherwise that is an
+        /// error.
+        pub host_fallback: bool = false,
+        /// The only kind of fence to use; `None` accepts every kind.
+        pub fence: Option<FenceKind> = None,
+        /// Whether frames are delivered speculatively, before their ready fence is signaled, for
+        /// GPU streams to wait on ([`Frame::wait_on`](super::Frame::wait_on)). `None` is yes with
+        /// timeline fences and no with event fences, whose waits never end after a crash of the
+        /// exporter.
+        pub gpu_wait: Option<bool> = None,
+        /// Maximum time for the exporter's GPU work on a published frame before the exporter counts
+        /// as dead. Zero is refused, since no work would complete in time.
+        pub fence_timeout: Duration = Duration::from_secs(2),
+        /// Maximum bytes of events and metadata that wait in this process for the frames that they
+        /// precede. No more is received until some were delivered; a single larger one ends the
+        /// reader with [`ReadError::TooMuchMetadata`](super::ReadError::TooMuchMetadata).
+        pub max_metadata_bytes: u64 = MAX_METADATA_BYTES,
+        /// Maximum bytes of kept units of an encoded stream, from its last key unit on, that the
+        /// exporter sends when the reader joins; 0 for none. They take no credit. Without them the
+        /// reader starts at the next key unit, or after two seconds.
+        pub max_gop_bytes: u64 = MAX_GOP_BYTES,
+        /// Whether the files of imported host memory stay open, one for each slot, for
+        /// [`Frame::file`](super::Frame::file).
+        pub keep_files: bool = false,
+        /// Whether frames in dma-bufs come in place: memory of a device, such as a camera's, mapped
+        /// for the CPU to read ([`Frame::dma_buf`](super::Frame::dma_buf)); true by default.
+        /// Otherwise the exporter copies them into host memory, for all readers of the stream. They
+        /// are accepted from exporters of this process's user, of root and of
+        /// [`exporter_uid`](Self::exporter_uid) only: whether an access to one may raise SIGBUS is
+        /// up to its driver.
+        pub dma_bufs: bool = true,
     }
 }
 
-/// Setters. [`Reader::connect`](super::Reader::connect) checks the values.
 impl Config {
-    /// Sets [`name`](Self#structfield.name).
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets [`policy`](Self#structfield.policy).
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// Sets [`max_held`](Self#structfield.max_held).
-    #[must_use]
-    pub fn max_held(mut self, max_held: u32) -> Self {
-        self.max_held = max_held;
-        self
-    }
-
-    /// Sets [`max_queued`](Self#structfield.max_queued).
-    #[must_use]
-    pub fn max_queued(mut self, max_queued: u32) -> Self {
-        self.max_queued = max_queued;
-        self
-    }
-
-    /// Sets [`spin`](Self#structfield.spin).
-    #[must_use]
-    pub fn spin(mut self, spin: u32) -> Self {
-        self.spin = spin;
-        self
-    }
-
-    /// Sets [`connection_timeout`](Self#structfield.connection_timeout).
-    #[must_use]
-    pub fn connection_timeout(mut self, connection_timeout: Option<Duration>) -> Self {
-        self.connection_timeout = connection_timeout;
-        self
-    }
-
-    /// Sets [`reconnect`](Self#structfield.reconnect).
-    #[must_use]
-    pub fn reconnect(mut self, reconnect: bool) -> Self {
-        self.reconnect = reconnect;
-        self
-    }
-
-    /// Sets [`exporter_uid`](Self#structfield.exporter_uid).
-    #[must_use]
-    pub fn exporter_uid(mut self, exporter_uid: Option<u32>) -> Self {
-        self.exporter_uid = exporter_uid;
-        self
-    }
-
-    /// Sets [`gpu`](Self#structfield.gpu).
-    #[must_use]
-    pub fn gpu(mut self, gpu: Option<Arc<Context>>) -> Self {
-        self.gpu = gpu;
-        self
-    }
-
-    /// Sets [`host_fallback`](Self#structfield.host_fallback).
-    #[must_use]
-    pub fn host_fallback(mut self, host_fallback: bool) -> Self {
-        self.host_fallback = host_fallback;
-        self
-    }
-
-    /// Sets [`fence`](Self#structfield.fence).
-    #[must_use]
-    pub fn fence(mut self, fence: Option<FenceKind>) -> Self {
-        self.fence = fence;
-        self
-    }
-
     /// Sets [`gpu`](Self#structfield.gpu) to the primary context of a device, in which programs of
     /// CUDA's runtime API run, PyTorch's too.
     ///
@@ -229,48 +132,6 @@ impl Config {
     /// Any error that the driver returns.
     pub fn on_gpu(self, device: &Device) -> frameshare_cuda::Result<Self> {
         Ok(self.gpu(Some(Context::primary(device)?)))
-    }
-
-    /// Sets [`gpu_wait`](Self#structfield.gpu_wait).
-    #[must_use]
-    pub fn gpu_wait(mut self, gpu_wait: Option<bool>) -> Self {
-        self.gpu_wait = gpu_wait;
-        self
-    }
-
-    /// Sets [`fence_timeout`](Self#structfield.fence_timeout).
-    #[must_use]
-    pub fn fence_timeout(mut self, fence_timeout: Duration) -> Self {
-        self.fence_timeout = fence_timeout;
-        self
-    }
-
-    /// Sets [`max_metadata_bytes`](Self#structfield.max_metadata_bytes).
-    #[must_use]
-    pub fn max_metadata_bytes(mut self, max_metadata_bytes: u64) -> Self {
-        self.max_metadata_bytes = max_metadata_bytes;
-        self
-    }
-
-    /// Sets [`max_gop_bytes`](Self#structfield.max_gop_bytes).
-    #[must_use]
-    pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
-        self.max_gop_bytes = max_gop_bytes;
-        self
-    }
-
-    /// Sets [`keep_files`](Self#structfield.keep_files).
-    #[must_use]
-    pub fn keep_files(mut self, keep_files: bool) -> Self {
-        self.keep_files = keep_files;
-        self
-    }
-
-    /// Sets [`dma_bufs`](Self#structfield.dma_bufs).
-    #[must_use]
-    pub fn dma_bufs(mut self, dma_bufs: bool) -> Self {
-        self.dma_bufs = dma_bufs;
-        self
     }
 }
 
