@@ -89,6 +89,7 @@ release() {
 low_priority() {
   renice --priority 19 --pid "$BASHPID" >/dev/null
   part loom make --no-print-directory loom
+  part interface tools/interface.py check
   part release release
   part wheel tests/python.sh build
 }
