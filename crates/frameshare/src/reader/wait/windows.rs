@@ -28,11 +28,11 @@ const EARLINESS: i64 = 25_000;
 const MARGIN: i64 = 10_000;
 
 /// A frame that is published so soon after a spin in vain, in ns, may have waited for the core of
-/// the reader. After so many of them the reader rests.
+/// the reader: a sign of a busy machine.
 const PROMPT: u64 = 100_000;
-const MANY: u32 = 3;
 
-/// Time without windows after a sign of a busy machine, in ns.
+/// Number of signs in a row after which there are no windows for [`REST`] ns.
+const MANY: u32 = 3;
 const REST: u64 = 300_000_000;
 
 /// The windows of one reader.
@@ -43,8 +43,8 @@ pub(super) struct Windows {
     account: Account,
     /// End of the last spin, if no frame came in it.
     in_vain: Option<u64>,
-    /// Number of spins in vain, one after another, whose frame was published [`PROMPT`] after.
-    blocking: u32,
+    /// Number of signs of a busy machine in a row.
+    signs: u32,
     /// Time until which there are no windows.
     rest: u64,
 }
@@ -58,22 +58,27 @@ pub(super) struct Window {
 
 impl Windows {
     /// Records the time of a frame's publication, which another process has written. The frame has
-    /// been there `now` at the latest. The reader rests if frames wait for the end of its spins.
+    /// been there `now` at the latest. A frame that waited for the end of a spin is a sign of a
+    /// busy machine.
     pub fn add_frame(&mut self, published: u64, now: u64) {
         let published = published.min(now);
         self.arrivals.add(published);
         if let Some(end) = self.in_vain.take() {
             let is_prompt = published.checked_sub(end).is_some_and(|since| since < PROMPT);
-            self.blocking = if is_prompt { self.blocking + 1 } else { 0 };
-            if self.blocking >= MANY {
-                self.rest = published.saturating_add(REST);
-            }
+            self.note(is_prompt, published);
+        }
+    }
+
+    /// Records whether the machine is busy. The reader rests after some signs in a row.
+    fn note(&mut self, is_busy: bool, now: u64) {
+        self.signs = if is_busy { self.signs.saturating_add(1) } else { 0 };
+        if self.signs >= MANY {
+            self.rest = now.saturating_add(REST);
         }
     }
 
     /// Records that a sleep until a window ended, at `now`. A frame that was published before the
-    /// window has ended it. If the sleep ended very late, the machine is busy, and the reader
-    /// rests.
+    /// window has ended it. A very late end is a sign of a busy machine.
     pub fn add_sleep(&mut self, window: Window, published: Option<u64>, now: u64) {
         if now < window.begin || published.is_some_and(|published| published < window.begin) {
             return;
@@ -81,7 +86,7 @@ impl Windows {
         let overshoot = (now - window.begin).min(LONGEST as u64) as i64;
         self.overshoots.add(overshoot);
         if overshoot == LONGEST {
-            self.rest = now.saturating_add(REST);
+            self.note(true, now);
         }
     }
 
@@ -89,7 +94,7 @@ impl Windows {
     pub fn add_spin(&mut self, has_item: bool, now: u64) {
         self.in_vain = (!has_item).then_some(now);
         if has_item {
-            self.blocking = 0;
+            self.note(false, now);
         }
     }
 
@@ -369,7 +374,12 @@ mod tests {
         };
         let mut overslept = steady();
         let window = next(&mut overslept, LAST).unwrap();
-        overslept.add_sleep(window, None, window.begin + LONGEST as u64);
+        let oversleep = |windows: &mut Windows| {
+            windows.add_sleep(window, None, window.begin + LONGEST as u64);
+        };
+        (1..MANY).for_each(|_| oversleep(&mut overslept));
+        assert!(next(&mut overslept, LAST).is_some());
+        oversleep(&mut overslept);
         rests(&mut overslept);
 
         let mut blocking = steady();
