@@ -35,7 +35,6 @@ pub fn hello(policy: Policy, credit: u32) -> Hello {
         context: 0,
         host_fallback: false,
         max_gop_bytes: 1 << 20,
-        is_mps_client: false,
     }
 }
 

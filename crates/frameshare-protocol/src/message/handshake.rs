@@ -42,8 +42,6 @@ pub struct Hello {
     pub host_fallback: bool,
     /// Maximum total size in bytes of the kept units that the reader accepts; 0 for none.
     pub max_gop_bytes: u64,
-    /// Whether the reader uses its GPU as a client of NVIDIA's multi-process service.
-    pub is_mps_client: bool,
 }
 
 /// The exporter's answer to a [`Hello`]. Carries four descriptors: queue page, claims page,

@@ -251,8 +251,6 @@ pub struct ReaderState {
     pub ages: Ages,
     /// Frames that its application copied, by reason and its own count.
     pub copies: Vec<CopyCount>,
-    /// Whether it uses its GPU as a client of NVIDIA's multi-process service, as it said.
-    pub is_mps_client: bool,
 }
 
 /// An eviction or a refusal.

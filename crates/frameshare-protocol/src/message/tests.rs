@@ -25,7 +25,6 @@ fn hello() -> Hello {
         context: 1,
         host_fallback: true,
         max_gop_bytes: 1 << 20,
-        is_mps_client: true,
     }
 }
 
@@ -106,7 +105,6 @@ fn snapshot() -> Snapshot {
             cannot_adopt: None,
             ages: Ages { sum: 8, ..Default::default() },
             copies: vec![copies("credit")],
-            is_mps_client: false,
         }],
         incidents: vec![Incident {
             time: 1,

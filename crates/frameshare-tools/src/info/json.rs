@@ -75,7 +75,6 @@ fn reader(snapshot: &Snapshot, reader: &ReaderState) -> Value {
         "cannot_adopt": reader.cannot_adopt,
         "ages": ages(&reader.ages),
         "copies": copies(&reader.copies),
-        "mps": reader.is_mps_client,
     })
 }
 

@@ -88,9 +88,6 @@ fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
         kind => format!("{kind} fences"),
     };
     page.line(&format!("      {} memory, {}", reader.memory, with_reason(&fence, &reader.fence_why)));
-    if reader.is_mps_client {
-        page.line("      a client of MPS: a fault of another one ends it");
-    }
     if is_copied(snapshot, reader) {
         // The exporter does not report which.
         let user = match reader.uid == snapshot.exporter.uid {

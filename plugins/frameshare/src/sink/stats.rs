@@ -15,7 +15,6 @@ pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
         .field("policy", info.policy.to_string())
         .field("max-held", info.credit)
         .field("max-queued", info.max_queued)
-        .field("mps", info.is_mps_client)
         .build()
 }
 

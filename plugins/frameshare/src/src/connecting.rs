@@ -108,8 +108,6 @@ impl FrameshareSrc {
 
     pub(super) fn note_connection(&self, running: &Running) {
         running.reader.iter().for_each(|reader| self.note(reader));
-        let is_client = running.cuda.as_ref().is_some_and(|cuda| cuda.engine().device().is_mps_client());
-        self.figures.is_mps_client.store(is_client, Relaxed);
     }
 
     fn note(&self, reader: &Reader) {

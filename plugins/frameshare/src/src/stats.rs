@@ -20,8 +20,6 @@ pub(super) struct Figures {
     pub latency: AtomicU64,
     /// Frames are in CUDA memory.
     pub on_gpu: AtomicBool,
-    /// This process uses its GPU as a client of NVIDIA's multi-process service.
-    pub is_mps_client: AtomicBool,
     pub received: AtomicU64,
     pub lost: AtomicU64,
     pub copied_for_credit: AtomicU64,
@@ -66,7 +64,6 @@ impl Figures {
         self.exporter.store(0, Relaxed);
         self.credit.store(0, Relaxed);
         self.on_gpu.store(false, Relaxed);
-        self.is_mps_client.store(false, Relaxed);
     }
 
     /// Returns the value of the property.
@@ -76,7 +73,6 @@ impl Figures {
             .field("session", self.session.load(Relaxed))
             .field("exporter-pid", self.exporter.load(Relaxed))
             .field("memory", if self.on_gpu.load(Relaxed) { "cuda" } else { "system" })
-            .field("mps", self.is_mps_client.load(Relaxed))
             .field("credit", self.credit.load(Relaxed))
             .field("held", self.held.load(Relaxed))
             .field("received", self.received.load(Relaxed))

@@ -309,7 +309,6 @@ impl Exporting {
             sent: reader.sent,
             lost: reader.lost,
             fence: format!("{}: {}", reader.fence.kind, reader.fence.why),
-            is_mps_client: reader.info.is_mps_client,
         });
         Stats {
             published: stats.published,

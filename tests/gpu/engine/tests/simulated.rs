@@ -114,29 +114,19 @@ fn suites_without_seed_pass() {
 
 /// Runs a suite in a set-up of `tests/gpu/mps.sh`, whose daemon is a folder here; `variables` name
 /// it for the roles that are clients of MPS.
-fn under_mps(variables: &[&str], without: Option<&str>, suite: &str) -> Output {
+fn under_mps(variables: &[&str], suite: &str) -> Output {
     let (driver, daemon) = (driver(&[]), tempfile::tempdir().unwrap());
     std::fs::write(daemon.path().join("control"), "").unwrap();
     let (program, arguments) = (env!("CARGO_BIN_EXE_gpu-engine"), ["--frames", "60", suite]);
     let mut command = testing::simulated::command(program, driver.path(), 1, &arguments);
-    command.envs(without.map(|attribute| ("SIMCUDA_WITHHOLD", attribute)));
     command.envs(variables.iter().map(|variable| (variable, daemon.path()))).output().unwrap()
 }
 
 #[test]
 fn fault_of_mps_client_costs_its_peers_only() {
     for variables in [&[][..], &["MPS_OF_READERS"], &["MPS_OF_READERS", "MPS_OF_EXPORTERS"]] {
-        must_pass(&under_mps(variables, None, "engine-mps"), &format!("clients: {variables:?}"));
+        must_pass(&under_mps(variables, "engine-mps"), &format!("clients: {variables:?}"));
     }
-}
-
-/// Negative control: readers that do not know that they are clients of MPS (attribute 133) do not
-/// watch their contexts.
-#[test]
-fn readers_that_do_not_watch_their_contexts_fail() {
-    let output = under_mps(&["MPS_OF_READERS"], Some("133"), "engine-mps/sleeping-readers-are-evicted");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("the readers were not evicted"), "{text}");
 }
 
 /// The measured values are meaningless here, but the lines are the input of the result tables.

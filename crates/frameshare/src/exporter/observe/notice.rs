@@ -24,9 +24,6 @@ pub struct ReaderInfo {
     pub credit: u32,
     /// Maximum number of its untaken frames.
     pub max_queued: u32,
-    /// It uses its GPU as a client of NVIDIA's multi-process service (MPS), as it said: a fatal
-    /// error of another client ends its context, too.
-    pub is_mps_client: bool,
 }
 
 /// An event of a reader or of the stream's socket.

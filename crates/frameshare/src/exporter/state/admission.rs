@@ -265,7 +265,6 @@ impl State {
                 Policy::Latest => hello.max_queued.min(credit),
                 _ => credit,
             },
-            is_mps_client: hello.is_mps_client,
         }
     }
 

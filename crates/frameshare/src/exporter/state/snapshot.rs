@@ -162,7 +162,6 @@ fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind, adopts: MemoryKind)
         cannot_adopt: link.cannot_adopt(adopts).map(Into::into),
         ages: stats.ages,
         copies: stats.copies,
-        is_mps_client: stats.info.is_mps_client,
     }
 }
 

@@ -394,7 +394,6 @@ fn hello(config: &Config, exporter: &Peer) -> Result<Vec<u8>, ConnectError> {
         context: config.gpu.as_ref().map_or(0, context_number),
         host_fallback: config.host_fallback,
         max_gop_bytes: config.max_gop_bytes,
-        is_mps_client: config.gpu.as_ref().is_some_and(|gpu| gpu.device().is_mps_client()),
     });
     hello.encode().map_err(|error| ConfigError::Hello(error).into())
 }

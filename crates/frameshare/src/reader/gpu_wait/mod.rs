@@ -3,7 +3,6 @@
 //! Waits of this process's GPU streams for frames that are not written yet, and the end of these
 //! waits when the exporter dies.
 
-mod lost;
 mod pending;
 mod speculative;
 mod unblock;

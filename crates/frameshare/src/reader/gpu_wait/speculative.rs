@@ -2,7 +2,7 @@
 
 //! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
 
-use super::{lost, pending::PendingFrames, unblock::Orphan, watch};
+use super::{pending::PendingFrames, unblock::Orphan, watch};
 use crate::{
     fence::{FenceError, FenceFault, ReaderFence},
     reader::{
@@ -60,7 +60,7 @@ enum Mode {
 
 impl GpuWait {
     /// Decides on speculative delivery, and watches the exporter if streams may wait for it; `gone`
-    /// is readable when the exporter's process has ended. Watches the context, too, under MPS.
+    /// is readable when the exporter's process has ended.
     pub fn new(
         channel: &Arc<Channel>,
         context: &Arc<Context>,
@@ -68,7 +68,6 @@ impl GpuWait {
         settings: Settings,
         gone: Option<&OwnedFd>,
     ) -> Self {
-        lost::watch(channel, context);
         let is_timeline = fence.kind() == FenceKind::Timeline;
         let pending = Arc::new(PendingFrames::new(fence));
         let is_speculative = settings.is_wanted.unwrap_or(is_timeline);

@@ -257,18 +257,6 @@ impl Channel {
         let _ = self.failure.set(error);
     }
 
-    /// Returns whether nothing can be released any more, since the context is lost for example. The
-    /// first time, reports the loss.
-    pub fn report_lost_context(&self) -> bool {
-        let Some((streams, fence)) = self.streams.get().zip(self.fence.get()) else { return false };
-        if self.failure.get().is_none()
-            && let Some(error) = streams.find_lost_context()
-        {
-            self.fail(FenceError { kind: fence.kind(), cause: error.into() });
-        }
-        self.failure.get().is_some()
-    }
-
     /// The reason why nothing can be released any more, if there is one.
     pub fn failure(&self) -> Option<&FenceError> {
         self.failure.get()

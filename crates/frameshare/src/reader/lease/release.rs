@@ -166,15 +166,6 @@ impl ReleaseStreams {
         [&self.prompt, &self.late, &self.trailing].into_iter().map(behind).collect()
     }
 
-    /// Returns the error of a lost context: every later call in it fails with it. Does not wait for
-    /// GPU work.
-    pub fn find_lost_context(&self) -> Option<Error> {
-        // A thread that holds the lock is in a call of its own, and gets the error.
-        let queried = self.trailing.try_lock().ok().map(|own| own.stream.query().err());
-        let errors = queried.flatten().into_iter().chain(self.context.memory_left().err());
-        errors.into_iter().find(Error::is_sticky)
-    }
-
     /// Hands a release over to the deferred-release thread.
     pub fn defer(&self, release: Release) {
         self.deferred.push(release);

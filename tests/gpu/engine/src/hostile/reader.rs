@@ -95,7 +95,6 @@ impl Intruder {
             context: 1,
             host_fallback: false,
             max_gop_bytes: 0,
-            is_mps_client: false,
         }
     }
 

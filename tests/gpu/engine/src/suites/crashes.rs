@@ -538,9 +538,7 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     let (threads, before) = own_threads(&reader)?;
     std::thread::sleep(Duration::from_secs(1));
     let (_, after) = own_threads(&reader)?;
-    // Clients of MPS watch their own context, too.
-    let most = if mps::here() == Mps::None { 2 } else { 3 };
-    ensure!(threads.len() <= most, "after {EXPORTERS} exporters these threads remain: {threads:?}");
+    ensure!(threads.len() <= 2, "after {EXPORTERS} exporters these threads remain: {threads:?}");
     let woken = after - before;
     ensure!(woken < 200, "{threads:?} wake up {woken} times a second");
     Ok(format!("{last}; {threads:?} wake up {woken} times a second"))
