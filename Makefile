@@ -197,11 +197,6 @@ test-ray: ## test the example of a Ray cluster, three nodes on this machine, som
 	@tools/setup.sh build python network
 	@tools/results.py run test-ray tests/python.sh run examples/ray-analytics/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/ray-analytics/tests
 
-.PHONY: test-adapters
-test-adapters: ## test the adapters to other frameworks, with stubs of these
-	@tools/setup.sh build python
-	@tools/results.py run test-adapters tests/python.sh run examples/adapters/requirements.txt python3 -m pytest -q -p no:cacheprovider examples/adapters/tests
-
 .PHONY: test-network
 test-network: ## test what leaves a machine or a container, between namespaces (needs root)
 	@tools/setup.sh test network

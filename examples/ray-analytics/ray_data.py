@@ -4,7 +4,7 @@
 
     python3 ray_data.py cam0 cam1 --frames 100
 
-A data set is finite and its rows are copies: for results of endless streams use examples/ray-analytics.
+A data set is finite and its rows are copies: for results of endless streams use frameshare_ray.
 """
 
 import argparse
