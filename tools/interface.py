@@ -6,7 +6,8 @@
     tools/interface.py check    # in `make test`
 
 Both need the two programs of the build that the head of the file names, and rustdoc. `check` fails if the file
-differs, and if a stable line changed after CHANGELOG.md last did.
+differs, if a stable line changed after CHANGELOG.md last did, and if an option of the engine has another default in
+the elements, in Python or in docs/limits.md, but for DEFAULTS.
 """
 
 import ast
@@ -46,6 +47,17 @@ EXPERIMENTAL = [
     # recordings
     "(command|json) (record|play)",
 ]
+# Options with another default than the engine's, and the reason.
+DEFAULTS = {
+    "framesharesink.slow-readers": "the sink knows whether upstream is live",
+    "framesharesink.history": "a viewer that joins a slow stream sees something",
+    "framesharesrc.max-held": "the exporter chooses",
+    "framesharesrc.max-queued": "the exporter chooses",
+    "frameshare.open.reconnect": "a program reads on after a restart of the exporter",
+    "frameshare.open_many.reconnect": "as open",
+    "frameshare.open_results.reconnect": "as open",
+    "frameshare.open_results.max_held": "results are small",
+}
 # The version of rustdoc's JSON that this tool reads.
 RUSTDOC_FORMAT = 57
 CRATES = {"frameshare": "frameshare", "gstframeshare": "gst-plugin-frameshare"}
@@ -474,6 +486,46 @@ def generate():
     return "\n".join(blocks), skipped
 
 
+def canonical(value):
+    """Return a default of any language in one form: times in ns, sizes in bytes, "none" for a choice of the engine."""
+    value = re.sub(r"^(Some|Frames)\((.*)\)$", r"\2", value.strip("'`"))
+    if found := re.fullmatch(r"([\d.]+) ?(ms|s|MiB|GiB)", value):
+        units = {"ms": 10**6, "s": 10**9, "MiB": 2**20, "GiB": 2**30}
+        return str(round(float(found[1]) * units[found[2]]))
+    if re.fullmatch(r"0o?[0-7]{3}", value):
+        return str(int(value.replace("o", ""), 8))
+    if value in ("None", "[]", "-1", "auto", ""):
+        return "none"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", value).lower()
+
+
+def drift(lines):
+    """Return options whose default in an interface is not the engine's."""
+    engine = {name: canonical(value) for name, value in re.findall(r"^option (\S+) = (.*)$", lines, re.MULTILINE)}
+    found = []  # (configuration, option, interface, default)
+    for element, name, value in re.findall(r"^property (framesharesink|framesharesrc)[.]([\w-]+): \w+ = (\S*?)(?: in .*|,.*)$", lines, re.MULTILINE):
+        side = "exporter" if element == "framesharesink" else "reader"
+        found.append((side, name.replace("-", "_"), f"{element}.{name}", value))
+    for function, arguments in re.findall(r"^python (frameshare[.](?:create|open)\w*) def\((.*)\) ->", lines, re.MULTILINE):
+        side = "exporter" if ".create" in function else "reader"
+        for name, kind_, value in re.findall(r"(\w+): ([^=]*?)=('\w+'|[\w.-]+)", arguments):
+            # Python's times are seconds.
+            seconds = "float" in kind_ and value != "None"
+            found.append((side, name, f"{function}.{name}", f"{value} s" if seconds else value))
+    rows = (ROOT / "docs/limits.md").read_text().split("Fixed:")[0]
+    for names, source, values in re.findall(r"^\| (`.*?`)( of `framesharesrc`)? \| (.*?) \|", rows, re.MULTILINE):
+        names = re.findall(r"`([\w-]+)`", names)
+        values = values.split(", ")
+        for name, value in zip(names, values if len(values) == len(names) else [values[0]] * (len(names) - 1) + values[-1:]):
+            element = "framesharesrc" if source else "framesharesink"
+            found.append(("reader" if source else "exporter", name.replace("-", "_"), f"{element}.{name}", value))
+    return [
+        f"{interface} is {value} by default, and {side}::Config::{name} is {engine[f'{side}.{name}']}"
+        for side, name, interface, value in found
+        if f"{side}.{name}" in engine and interface not in DEFAULTS and canonical(value) != engine[f"{side}.{name}"]
+    ]
+
+
 def changed_since_changelog():
     """Return stable lines that changed after CHANGELOG.md; none where git does not know."""
 
@@ -508,6 +560,10 @@ def main(arguments):
     if difference:
         print(*difference, sep="\n")
         print(f"FAIL interface: the file differs from the sources. To write it: {NEEDED}; tools/interface.py write")
+        sys.exit(1)
+    if differences := drift(re.sub("^(stable|experimental) ", "", text, flags=re.MULTILINE)):
+        print(*differences, sep="\n")
+        print("FAIL interface: use one default, or give the reason in DEFAULTS")
         sys.exit(1)
     if changed := changed_since_changelog():
         print(*changed, sep="\n")

@@ -18,7 +18,7 @@ async def read(name: str, counts: collections.Counter[str], frames: int | None) 
     while frames is None or counts[name] < frames:
         try:
             # Waits for the exporter in a thread, so that the other cameras go on.
-            stream = await asyncio.to_thread(frameshare.open, name, timeout=1.0)
+            stream = await asyncio.to_thread(frameshare.open, name, connection_timeout=1.0)
         except frameshare.NotFoundError:
             continue
         with stream:

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Prints elements, pads, properties and signals of the plugin, one a line, for
-//! `tools/interface.py`. The arguments are names of signals.
+//! Prints options of the engine, and elements, pads, properties and signals of the plugin, one a
+//! line, for `tools/interface.py`. The arguments are names of signals.
 //!
 //! Properties of base classes and formats of pads depend on the version of GStreamer and are left
 //! out.
 
+use frameshare::{ConfigOption, exporter, reader};
 use gst::{glib, prelude::*};
 
 /// Returns " in MINIMUM..=MAXIMUM", unless the property takes all numbers of its type.
@@ -88,7 +89,18 @@ fn print_element(factory: &gst::ElementFactory, signals: &[String]) {
     }
 }
 
+/// Prints the options of a configuration with their defaults.
+fn print_options(configuration: &str, options: &[ConfigOption], values: &[String]) {
+    for (option, value) in options.iter().zip(values) {
+        // A reader's name is that of its program.
+        let value = if option.name == "name" { "program" } else { value };
+        println!("option {configuration}.{} = {value}", option.name);
+    }
+}
+
 fn main() {
+    print_options("exporter", exporter::Config::OPTIONS, &exporter::Config::default().values());
+    print_options("reader", reader::Config::OPTIONS, &reader::Config::default().values());
     gst::init().expect("GStreamer is installed");
     gstframeshare::plugin_register_static().expect("the plugin registers its elements");
     let signals: Vec<_> = std::env::args().skip(1).collect();

@@ -321,7 +321,7 @@ typedef struct frameshare_reader_config {
   uint32_t spin;
   frameshare_memory memory;
   /** Number of the GPU in CUDA calls, whose primary context is used. Not read with HOST memory. */
-  int32_t cuda_device;
+  int32_t cuda_device_id;
   /** Its UUID instead, as nvidia-smi -L prints it, or NULL. */
   const char *cuda_uuid;
   /** A CUcontext to use instead, or NULL. See frameshare_wait_for_gpu before destroying it. */
@@ -718,7 +718,7 @@ typedef struct frameshare_exporter_config {
   /** HOST or CUDA. */
   frameshare_memory memory;
   /** As in frameshare_reader_config. */
-  int32_t cuda_device;
+  int32_t cuda_device_id;
   const char *cuda_uuid;
   void *cuda_context;
   /** Maximum number of slots, 4 to 1024. */

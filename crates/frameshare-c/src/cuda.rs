@@ -49,8 +49,8 @@ pub unsafe fn context(
         return Ok(Some(Context::primary(&device)?));
     }
     let ordinal = usize::try_from(device)
-        .map_err(|_| Failure::argument(format!("cuda_device is {device}, but must be 0 or more")))?;
-    let device = Device::get(ordinal).map_err(|error| named("cuda_device", error.into()))?;
+        .map_err(|_| Failure::argument(format!("cuda_device_id is {device}, but must be 0 or more")))?;
+    let device = Device::get(ordinal).map_err(|error| named("cuda_device_id", error.into()))?;
     Ok(Some(Context::primary(&device)?))
 }
 

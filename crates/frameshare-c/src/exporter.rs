@@ -40,7 +40,7 @@ structs::define! {
     /// Configuration of an exporter.
     ExporterConfig as "frameshare_exporter_config" of 96 {
         memory: RawMemory = MEMORY_HOST,
-        cuda_device: i32 = 0,
+        cuda_device_id: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),
         cuda_context: *mut c_void = ptr::null_mut(),
         max_slots: u32 = 512,
@@ -100,7 +100,7 @@ fn wait(timeout_ns: i64) -> Wait {
 /// # Safety
 /// The arrays have their lengths, the UUID is NULL or a text, the context is NULL or a CUcontext
 /// that outlives the exporter.
-unsafe fn config_of(config: &ExporterConfig) -> Result<Config, Failure> {
+pub unsafe fn config_of(config: &ExporterConfig) -> Result<Config, Failure> {
     if ![MEMORY_HOST, MEMORY_CUDA].contains(&config.memory) {
         return Err(Failure::argument(format!("memory is {}: use HOST or CUDA", config.memory)));
     }
@@ -119,7 +119,7 @@ unsafe fn config_of(config: &ExporterConfig) -> Result<Config, Failure> {
     // SAFETY: the caller's guarantee.
     let (gpu, uids, gids) = unsafe {
         (
-            cuda::context(config.memory, config.cuda_device, config.cuda_uuid, config.cuda_context)?,
+            cuda::context(config.memory, config.cuda_device_id, config.cuda_uuid, config.cuda_context)?,
             values(config.allowed_uids, config.allowed_uid_count, "allowed_uids")?,
             values(config.allowed_gids, config.allowed_gid_count, "allowed_gids")?,
         )

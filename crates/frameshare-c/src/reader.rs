@@ -42,7 +42,7 @@ structs::define! {
         max_queued: u32 = 1,
         spin: u32 = 0,
         memory: RawMemory = 0,
-        cuda_device: i32 = 0,
+        cuda_device_id: i32 = 0,
         cuda_uuid: *const c_char = ptr::null(),
         cuda_context: *mut c_void = ptr::null_mut(),
         reconnect: CBool = 1,
@@ -180,7 +180,7 @@ impl Inner {
 ///
 /// # Safety
 /// Name and UUID are NULL or texts, the context is NULL or a CUcontext that outlives the reader.
-unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>), Failure> {
+pub unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>), Failure> {
     let policy = match config.policy {
         0 => Policy::Latest,
         1 => Policy::Lossless,
@@ -193,8 +193,9 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         })?),
     };
     // SAFETY: the caller's guarantee.
-    let gpu =
-        unsafe { cuda::context(config.memory, config.cuda_device, config.cuda_uuid, config.cuda_context) }?;
+    let gpu = unsafe {
+        cuda::context(config.memory, config.cuda_device_id, config.cuda_uuid, config.cuda_context)
+    }?;
     let mut new = Config::default()
         .policy(policy)
         .max_held(config.max_held)

@@ -5,13 +5,15 @@
 
 use crate::{
     border::{frameshare_last_error, guard, quietly},
+    exporter::{self, ExporterConfig},
     failure::{Failure, Status},
+    reader::{self, ReaderConfig},
     structs::Struct as _,
     video::{Color, Format},
 };
 use frameshare::{
-    Policy,
-    exporter::{LosslessReaders, SlowReaders},
+    ConfigOption, Policy,
+    exporter::{Config, LosslessReaders, SlowReaders},
     video::{Colorimetry, VideoFormat},
 };
 use std::{collections::BTreeMap, ffi::CStr};
@@ -36,6 +38,25 @@ fn last_error_is_of_the_thread() {
     std::thread::spawn(|| assert_eq!(last_error(), "")).join().unwrap();
     assert_eq!(guard(|| Ok(Status::Timeout)), Status::Timeout);
     assert_eq!(last_error(), "one?two");
+}
+
+/// Options whose defaults differ from the engine's.
+fn different(options: &[ConfigOption], ours: &[String], engine: &[String]) -> Vec<&'static str> {
+    let values = options.iter().zip(ours.iter().zip(engine));
+    values.filter(|(_, (ours, engine))| ours != engine).map(|(option, _)| option.name).collect()
+}
+
+/// The header says why: a C program reads on after a restart of the exporter.
+#[test]
+fn defaults_are_those_of_the_engine() {
+    // SAFETY: the initial values have no pointers.
+    let exporter = unsafe { exporter::config_of(&ExporterConfig::init()) }.ok().unwrap();
+    let (ours, engine) = (exporter.values(), Config::default().values());
+    assert_eq!(different(Config::OPTIONS, &ours, &engine), [""; 0]);
+    // SAFETY: as above.
+    let (reader, _) = unsafe { reader::config_of(&ReaderConfig::init()) }.ok().unwrap();
+    let (ours, engine) = (reader.values(), frameshare::reader::Config::default().values());
+    assert_eq!(different(frameshare::reader::Config::OPTIONS, &ours, &engine), ["reconnect"]);
 }
 
 /// Enumerators of the header with this prefix, by number.

@@ -132,7 +132,7 @@ impl ReaderSet {
         reconnect: bool,
     ) -> PyResult<usize> {
         let endpoint = Endpoint::find(name).or_raise()?;
-        let options = Options { policy, max_held, spin: 0, device, reconnect, timeout: None };
+        let options = Options { policy, max_held, spin: 0, device, reconnect, connection_timeout: None };
         let config = options.config(py, &endpoint)?;
         let gpu = config.gpu.clone().map(Gpu::new);
         let reader = Reader::start(&endpoint, config).or_raise()?;

@@ -79,7 +79,7 @@ struct Reading {
     layouts: Option<Arc<Layouts>>,
 }
 
-/// Opens a stream by its name or path, and waits up to `timeout` seconds for its exporter.
+/// Opens a stream by its name or path, and waits up to `connection_timeout` seconds for its exporter.
 ///
 /// `policy` is "latest", which takes the newest frame and never delays the exporter, or "lossless".
 /// `max_held` is the number of frames that this process may hold at once, up to 64. `spin` is the
@@ -92,9 +92,9 @@ struct Reading {
 #[pyo3(
     signature = (
         name, *, policy = "latest", max_held = 4, spin = 0, device = None, reconnect = true,
-        timeout = Some(5.0)
+        connection_timeout = Some(5.0)
     ),
-    text_signature = "(name, *, policy='latest', max_held=4, spin=0, device=None, reconnect=True, timeout=5.0)"
+    text_signature = "(name, *, policy='latest', max_held=4, spin=0, device=None, reconnect=True, connection_timeout=5.0)"
 )]
 pub fn open(
     py: Python<'_>,
@@ -104,21 +104,21 @@ pub fn open(
     spin: i64,
     device: Option<&Bound<'_, PyAny>>,
     reconnect: bool,
-    timeout: Option<f64>,
+    connection_timeout: Option<f64>,
 ) -> PyResult<Stream> {
-    let options = Options { policy, max_held, spin, device, reconnect, timeout };
+    let options = Options { policy, max_held, spin, device, reconnect, connection_timeout };
     let wanted = Wanted::of(device)?;
     let endpoint = Endpoint::find(&name).or_raise()?;
     let mut config = options.config(py, &endpoint)?;
     let interrupt = Interrupt::new().or_raise()?;
-    let mut reader = connect(py, &endpoint, &config, timeout, &interrupt)?;
+    let mut reader = connect(py, &endpoint, &config, connection_timeout, &interrupt)?;
     // The exporter came after the question for its GPU.
     if let (Wanted::Exporters, None, Some(gpu)) = (wanted, &config.gpu, reader.exporter_gpu())
         && let Some(context) = py.detach(|| device::visible(gpu))?
     {
         drop(reader);
         config.gpu = Some(context);
-        reader = connect(py, &endpoint, &config, timeout, &interrupt)?;
+        reader = connect(py, &endpoint, &config, connection_timeout, &interrupt)?;
     }
     let gpu = config.gpu.map(Gpu::new);
     if reconnect {
@@ -154,7 +154,7 @@ pub struct Options<'a, 'py> {
     /// Whether to go on with the next exporter.
     pub reconnect: bool,
     /// Seconds to wait for the exporter.
-    pub timeout: Option<f64>,
+    pub connection_timeout: Option<f64>,
 }
 
 impl<'py> Options<'_, 'py> {
@@ -172,7 +172,7 @@ impl<'py> Options<'_, 'py> {
                 )));
             }
         };
-        let patience = duration(self.timeout)?;
+        let patience = duration(self.connection_timeout)?;
         let gpu = match Wanted::of(self.device)? {
             Wanted::Host => None,
             Wanted::Gpu(device) => Some(py.detach(|| Context::primary(&device)).or_raise()?),
@@ -195,14 +195,14 @@ impl<'py> Options<'_, 'py> {
     }
 
     fn to_dict(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Self { policy, max_held, spin, device, reconnect, timeout } = self;
+        let Self { policy, max_held, spin, device, reconnect, connection_timeout } = self;
         let dict = PyDict::new(py);
         dict.set_item("policy", policy)?;
         dict.set_item("max_held", max_held)?;
         dict.set_item("spin", spin)?;
         dict.set_item("device", device)?;
         dict.set_item("reconnect", reconnect)?;
-        dict.set_item("timeout", timeout)?;
+        dict.set_item("connection_timeout", connection_timeout)?;
         Ok(dict)
     }
 }

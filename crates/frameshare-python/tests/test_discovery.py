@@ -105,7 +105,7 @@ def test_tags_of_gstreamer_come_with_frames_and_as_events(
     command = ["gst-launch-1.0", "-q", *pipeline.split(), tags, *"! framesharesink stream=cam0".split()]
     exporter = subprocess.Popen(command)
     try:
-        with frameshare.open("cam0", timeout=PATIENCE) as stream:
+        with frameshare.open("cam0", connection_timeout=PATIENCE) as stream:
             found = [stream.next_item(PATIENCE)]
             while not isinstance(found[-1], frameshare.Frame):
                 found.append(stream.next_item(PATIENCE))

@@ -74,7 +74,7 @@ def test_example_publishes_every_frame(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
-        with frameshare.open(path, policy="lossless", device="cpu", timeout=60) as stream:
+        with frameshare.open(path, policy="lossless", device="cpu", connection_timeout=60) as stream:
             for number, frame in enumerate(stream):
                 pixels = numpy.array(frame.plane(0))
                 expected = (3 + 5 + 85 + number) % 256

@@ -160,7 +160,7 @@ def test_matcher_is_bounded():
 
 SLOW_MODEL = """
 import frameshare, time
-with frameshare.open("cam0", timeout=60) as frames, frameshare.create_results("r") as results:
+with frameshare.open("cam0", connection_timeout=60) as frames, frameshare.create_results("r") as results:
     for frame in frames:
         if frame.sequence % 4 == 0:
             results.publish(frame, frame.sequence)
@@ -171,7 +171,7 @@ with frameshare.open("cam0", timeout=60) as frames, frameshare.create_results("r
 def test_matcher_goes_on_with_a_model_that_skips_frames(max_frames):
     programs = [subprocess.Popen([sys.executable, "-c", program]) for program in (CAMERA, SLOW_MODEL)]
     try:
-        with frameshare.open("cam0", timeout=PATIENCE) as frames, frameshare.open_results("r", timeout=PATIENCE) as stream:
+        with frameshare.open("cam0", connection_timeout=PATIENCE) as frames, frameshare.open_results("r", connection_timeout=PATIENCE) as stream:
             matcher = frameshare.Matcher(frames, stream, max_frames=max_frames)
             kept = None
             for _ in range(20):
@@ -218,7 +218,7 @@ with frameshare.create("cam0", format="GRAY8", width=64, height=48) as exporter:
 
 MODEL = """
 import frameshare
-with frameshare.open("cam0", timeout=60) as frames, frameshare.create_results("r") as results:
+with frameshare.open("cam0", connection_timeout=60) as frames, frameshare.create_results("r") as results:
     for frame in frames:
         results.publish(frame, [frame.session, frame.sequence])
 """
@@ -234,8 +234,8 @@ def test_results_survive_restarts_of_camera_and_model():
 
     running = {CAMERA: start(CAMERA), MODEL: start(MODEL)}
     try:
-        with frameshare.open("cam0", max_held=16, timeout=PATIENCE) as frames:
-            with frameshare.open_results("r", timeout=PATIENCE) as stream:
+        with frameshare.open("cam0", max_held=16, connection_timeout=PATIENCE) as frames:
+            with frameshare.open_results("r", connection_timeout=PATIENCE) as stream:
                 matcher = frameshare.Matcher(frames, stream, max_frames=12)
                 sessions = set()
                 for round in range(5):

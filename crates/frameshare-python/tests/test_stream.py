@@ -29,7 +29,7 @@ def silent(processes):
 @pytest.mark.parametrize("timeout", [0, 0.05])
 def test_unknown_stream_is_not_found(timeout):
     with pytest.raises(frameshare.NotFoundError, match=f"no exporter at .*nosuch.sock after {timeout} s$"):
-        frameshare.open("nosuch", timeout=timeout)
+        frameshare.open("nosuch", connection_timeout=timeout)
 
 
 def test_stopped_exporter_is_not_found(processes):
@@ -38,7 +38,7 @@ def test_stopped_exporter_is_not_found(processes):
     frameshare.open(processes.path(), device="cpu").close()
     exporter.send_signal(signal.SIGSTOP)
     with pytest.raises(frameshare.NotFoundError, match="has not answered within 0.5 s: its process is stopped"):
-        frameshare.open(processes.path(), device="cpu", timeout=0.5)
+        frameshare.open(processes.path(), device="cpu", connection_timeout=0.5)
 
 
 def test_path_objects_name_sockets(processes, monkeypatch):
@@ -95,7 +95,7 @@ def test_socket_of_others_is_denied(processes):
     processes.publish()
     program = (
         "import os, sys, frameshare\nos.setgid(65534); os.setuid(65534)\n"
-        "try: frameshare.open(sys.argv[1], timeout=5)\n"
+        "try: frameshare.open(sys.argv[1], connection_timeout=5)\n"
         "except frameshare.PermissionDeniedError as error: print('denied:', error)"
     )
     os.chmod(processes.folder, 0o755)
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_wait_for_frame(processes, before, wait):
 
 
 def test_ctrl_c_ends_search_for_exporter(processes):
-    program = "import sys, frameshare\nprint('waits', flush=True)\nframeshare.open(sys.argv[1], timeout=None)"
+    program = "import sys, frameshare\nprint('waits', flush=True)\nframeshare.open(sys.argv[1], connection_timeout=None)"
     environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
     child = processes.start([sys.executable, "-c", program, processes.path()], **environment)
     assert child.stdout.readline() == b"waits\n"

@@ -23,7 +23,7 @@ def frames():
     while True:
         stream.next()
 waits = {
-    "open": lambda: frameshare.open("missing", timeout=None),
+    "open": lambda: frameshare.open("missing", connection_timeout=None),
     "next": frames,
     "iterate": lambda: collections.deque(stream, maxlen=0),
     "items": lambda: collections.deque(stream.items(), maxlen=0),
@@ -95,7 +95,7 @@ import frameshare, gc, os
 def resident(): # without the frames that others share
     fields = open("/proc/self/statm").read().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-with frameshare.open("cam0", policy="lossless", timeout=60) as stream:
+with frameshare.open("cam0", policy="lossless", connection_timeout=60) as stream:
     for number in range(100_000):
         frame = stream.next(60)
         view = memoryview(frame.plane(0))

@@ -62,8 +62,12 @@ macro_rules! options {
 }
 
 macro_rules! given {
-    ($type:ty) => { $type };
-    ($type:ty, $given:ty) => { $given };
+    ($type:ty) => {
+        $type
+    };
+    ($type:ty, $given:ty) => {
+        $given
+    };
 }
 
 pub(crate) use {given, options};

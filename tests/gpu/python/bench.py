@@ -108,7 +108,7 @@ class FrameshareReader:
     def __init__(self, link, shared):
         import frameshare
 
-        self.stream = frameshare.open(shared["name"], policy="lossless", device=0, timeout=60, max_held=4)
+        self.stream = frameshare.open(shared["name"], policy="lossless", device=0, connection_timeout=60, max_held=4)
 
     def get(self):
         frame = self.stream.next(30)
@@ -504,7 +504,7 @@ CLIP_READER = """
 import sys, time, torch, frameshare
 torch.cuda.init()
 torch.ones(1, device="cuda").sum().item()
-with frameshare.open(sys.argv[1], policy="lossless", device=0, timeout=60, reconnect=False) as stream:
+with frameshare.open(sys.argv[1], policy="lossless", device=0, connection_timeout=60, reconnect=False) as stream:
     print("ready", flush=True)
     before, count = time.process_time(), 0
     for frame in stream:

@@ -42,7 +42,7 @@ class FrameshareReader:
     def __init__(self, link, shared):
         import frameshare
 
-        self.stream = frameshare.open(shared["name"], policy="lossless", timeout=60, max_held=4)
+        self.stream = frameshare.open(shared["name"], policy="lossless", connection_timeout=60, max_held=4)
 
     def get(self):
         frame = self.stream.next(30)

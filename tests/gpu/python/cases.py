@@ -33,7 +33,7 @@ def opened(name, **options):
     """Open a stream, whose exporter has perhaps just been started, on the GPU."""
     import frameshare
 
-    return frameshare.open(name, timeout=30, **{"device": 0, **options})
+    return frameshare.open(name, connection_timeout=30, **{"device": 0, **options})
 
 
 def expected_value(frame):
@@ -398,7 +398,7 @@ def killed_exporter():
 
 WRITER = """
 import sys, frameshare, {library} as library
-with frameshare.open("write", device=0, timeout=30) as stream:
+with frameshare.open("write", device=0, connection_timeout=30) as stream:
     frame = stream.next(20)
     array = library.from_dlpack(frame.plane(0))
     array += 1
@@ -455,7 +455,7 @@ for _library in ("torch", "cupy"):
 
 HOST_WRITER = """
 import ctypes, frameshare, numpy
-with frameshare.open("write", device="cpu", timeout=30) as stream:
+with frameshare.open("write", device="cpu", connection_timeout=30) as stream:
     frame = stream.next(20)
     array = numpy.asarray(frame.plane(0))
     try:
@@ -568,7 +568,7 @@ import sys, frameshare
 sys.path.insert(0, {here!r})
 from support import Driver
 driver = Driver()
-with frameshare.open(sys.argv[1], policy="lossless", device=0, timeout=30, reconnect=False) as stream:
+with frameshare.open(sys.argv[1], policy="lossless", device=0, connection_timeout=30, reconnect=False) as stream:
     print("ready", flush=True)
     for frame in stream:
         data = driver.host(frame.plane(0))

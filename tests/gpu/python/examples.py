@@ -101,7 +101,7 @@ def example_publish_tensor():
     with subprocess.Popen(command) as process:
         try:
             numbers = []
-            with frameshare.open("pattern", policy="lossless", device=0, timeout=60, reconnect=False) as stream:
+            with frameshare.open("pattern", policy="lossless", device=0, connection_timeout=60, reconnect=False) as stream:
                 for frame in stream:
                     number = dict(frame.metas)["pattern"]["number"]
                     image = torch.from_dlpack(frame.plane(0))

@@ -57,14 +57,14 @@ try {
   config.memory = FRAMESHARE_MEMORY_CUDA;
 
   // GPUs and contexts that do not exist.
-  config.cuda_device = 99;
+  config.cuda_device_id = 99;
   frameshare_reader *none;
-  REFUSED ("cuda_device", frameshare_reader_open (stream, &config, &none));
-  config.cuda_device = -1;
-  REFUSED ("cuda_device is -1", frameshare_reader_open (stream, &config, &none));
+  REFUSED ("cuda_device_id", frameshare_reader_open (stream, &config, &none));
+  config.cuda_device_id = -1;
+  REFUSED ("cuda_device_id is -1", frameshare_reader_open (stream, &config, &none));
   config.cuda_uuid = "GPU-no";
   REFUSED ("cuda_uuid", frameshare_reader_open (stream, &config, &none));
-  config.cuda_device = 0;
+  config.cuda_device_id = 0;
   unsigned char uuid[16];
   char text[41] = "GPU-";
   cuda.call ("cuDeviceGetUuid", static_cast<void *> (uuid), 0);

@@ -128,7 +128,7 @@ pub struct StreamLimits {
     /// Maximum number of slots.
     pub max_slots: u32,
     /// Maximum number of leases of one reader.
-    pub max_held: u32,
+    pub max_held_limit: u32,
     /// Readers that may be lossless.
     pub lossless_readers: LosslessAllowed,
     /// Treatment of lossless readers without credit.

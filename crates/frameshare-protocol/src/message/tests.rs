@@ -64,7 +64,7 @@ fn snapshot() -> Snapshot {
         }],
         limits: StreamLimits {
             max_slots: 256,
-            max_held: 16,
+            max_held_limit: 16,
             lossless_readers: LosslessAllowed::OwnUid,
             slow_readers: SlowTreatment::Wait,
             reader_timeout: u64::MAX,

@@ -25,7 +25,7 @@ def open(
     spin: int = 0,
     device: int | str | None = None,
     reconnect: bool = True,
-    timeout: float | None = 5.0,
+    connection_timeout: float | None = 5.0,
 ) -> Stream: ...
 
 @final

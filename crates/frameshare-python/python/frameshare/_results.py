@@ -196,11 +196,11 @@ def open_results(
     policy: Literal["latest", "lossless"] = "latest",
     max_held: int = 16,
     reconnect: bool = True,
-    timeout: float | None = 5.0,
+    connection_timeout: float | None = 5.0,
 ) -> ResultStream:
     """Open a stream of results; the options are those of `frameshare.open`."""
     return ResultStream(
-        open(name, policy=policy, max_held=max_held, device="cpu", reconnect=reconnect, timeout=timeout)
+        open(name, policy=policy, max_held=max_held, device="cpu", reconnect=reconnect, connection_timeout=connection_timeout)
     )
 
 

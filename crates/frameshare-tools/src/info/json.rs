@@ -116,7 +116,7 @@ fn generation(generation: &GenerationInfo) -> Value {
 fn limits(limits: &StreamLimits) -> Value {
     json!({
         "max_slots": limits.max_slots,
-        "max_held": limits.max_held,
+        "max_held_limit": limits.max_held_limit,
         "lossless_readers": match limits.lossless_readers {
             LosslessAllowed::None => Some("none"),
             LosslessAllowed::OwnUid => Some("own-uid"),

@@ -134,7 +134,7 @@ fn limits(limits: &StreamLimits) -> String {
     format!(
         "{} slots, {} frames held by a reader; {slow} (reader timeout {})",
         limits.max_slots,
-        limits.max_held,
+        limits.max_held_limit,
         duration(limits.reader_timeout)
     )
 }

@@ -49,7 +49,7 @@ fn snapshot_of_new_stream_names_process_and_limits() {
     assert_eq!((&snapshot.format, snapshot.memory, snapshot.gpu), (&None, MemoryKind::Host, None));
     assert_eq!(snapshot.memory_why, "no GPU is used");
     let limits = &snapshot.limits;
-    assert_eq!((limits.max_slots, limits.max_held), (20, 5));
+    assert_eq!((limits.max_slots, limits.max_held_limit), (20, 5));
     assert_eq!(limits.lossless_readers, LosslessAllowed::All);
     assert_eq!(limits.slow_readers, SlowTreatment::QueueThenDisconnect);
     assert_eq!((limits.reader_timeout, limits.max_queued_bytes), (u64::MAX, 1000));

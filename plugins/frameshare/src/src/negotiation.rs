@@ -71,13 +71,15 @@ impl FrameshareSrc {
         Err(gst::FlowError::NotNegotiated)
     }
 
-    /// Makes the pipeline query the latency again: by a message, as elements do, and at once, since
-    /// many applications do not handle the message, and their sinks would find every frame late.
+    /// Makes the pipeline query the latency again: by a message, as elements do, and on a thread of
+    /// GStreamer's, since many applications do not handle the message, and their sinks would find
+    /// every frame late. The query takes the pipeline's state lock, whose holder may wait for this
+    /// thread.
     pub(super) fn post_latency(&self) {
         let element = self.obj();
         let _ = element.post_message(gst::message::Latency::builder().src(&*element).build());
         if let Ok(pipeline) = pipeline::top(element.upcast_ref()).downcast::<gst::Pipeline>() {
-            let _ = pipeline.recalculate_latency();
+            pipeline.call_async(|pipeline| drop(pipeline.recalculate_latency()));
         }
     }
 

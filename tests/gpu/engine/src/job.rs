@@ -407,7 +407,7 @@ pub struct Read {
     pub what: Use,
     /// Number of frames to hold.
     pub hold: usize,
-    /// Drops the reader before waiting for pending downloads.
+    /// Drops the reader before waiting for pending downloads, or after an error.
     pub leave: bool,
     /// Waits for each download before the next frame, up to this time, as an app does that needs
     /// the bytes at once.

@@ -112,7 +112,13 @@ impl Reading {
     /// Executes one command.
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
-            Command::Read(read) => return self.read(&read).map(|read| Reply::Read(Box::new(read))),
+            Command::Read(job) => {
+                let read = self.read(&job);
+                if job.leave {
+                    drop(self.reader.take());
+                }
+                return read.map(|read| Reply::Read(Box::new(read)));
+            }
             Command::ReadInCapture => return self.read_in_capture().map(Reply::Texts),
             Command::ReleaseHeld { count } => drop(self.held.drain(..count.min(self.held.len()))),
             Command::CheckHeld => return self.check_held().map(Reply::Texts),

@@ -183,7 +183,7 @@ fn limits(config: &Config) -> StreamLimits {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     StreamLimits {
         max_slots: config.max_slots,
-        max_held: config.max_held_limit,
+        max_held_limit: config.max_held_limit,
         lossless_readers: match config.lossless_readers {
             LosslessReaders::None => LosslessAllowed::None,
             LosslessReaders::OwnUid => LosslessAllowed::OwnUid,

@@ -123,7 +123,7 @@ fn case(harm: Harm, seed: u64) -> Result<String> {
         victim.connect(connect(8))?;
         setup.await_readers(4)?;
         for reader in peers.iter().chain([&outside]) {
-            reader.begin(&Command::Read(Read { settle_ms: Some(2_000), ..to_the_end() }))?;
+            reader.begin(&Command::Read(Read { settle_ms: Some(2_000), leave: true, ..to_the_end() }))?;
         }
         let publish = Publish { frames: count(), size: SIZE, pace_us: PACE_US, ..Publish::default() };
         setup.exporter.begin(&Command::Publish(publish))?;
@@ -181,14 +181,14 @@ fn outcome(harm: Harm, setup: &Setup, peers: &[Peer], outside: &Peer) -> Result<
             if harm == Harm::Fault {
                 ensure!(
                     lost.len() == peers.len(),
-                    "the peers of a faulting client were not evicted: {notices:?}"
+                    "the peers of a faulting client are still there: {notices:?}"
                 );
             }
-            // The reader reports the loss itself, before the exporter's fence timeout.
+            // The reader reports the loss, or leaves with the error, before the fence timeout.
             let late = lost.iter().find(|why| why.contains("fence timeout"));
-            ensure!(late.is_none(), "a peer was evicted late: {lost:?}");
+            ensure!(late.is_none(), "a peer was removed late: {lost:?}");
             Ok(format!(
-                "evicted: {lost:?}; the peers: {}; the exporter and the reader outside lost nothing, the longest \
+                "removed: {lost:?}; the peers: {}; the exporter and the reader outside lost nothing, the longest \
                  pause was {longest:.0} ms",
                 ends(&reads)
             ))
@@ -207,7 +207,7 @@ fn outcome(harm: Harm, setup: &Setup, peers: &[Peer], outside: &Peer) -> Result<
     }
 }
 
-/// The reasons for which these readers were evicted.
+/// The reasons for which these readers were removed.
 fn evictions(peers: &[Peer], notices: &[String]) -> Vec<String> {
     let of = |peer: &Peer| {
         let name = format!("removed {}", peer.pid());
