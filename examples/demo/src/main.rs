@@ -3,32 +3,57 @@
 //! Demo of frameshare: one process decodes a video, three others read its frames in place, and
 //! every frame read is compared with the decoded one.
 //!
-//! The program starts itself once for each job: the supervisor ([`supervisor`]) starts child
-//! processes with the [`jobs`], which report on their standard output ([`report`]).
+//! The program starts itself once for each of these processes, which report on their standard
+//! output ([`report`]):
+//!
+//! - the exporter ([`exporter`]), a pipeline with `framesharesink`
+//! - a reader that uses the engine, without GStreamer ([`readers::read_checksum`])
+//! - two readers that are pipelines with `framesharesrc` ([`readers::view`],
+//!   [`readers::record`])
+//!
+//! The first process ([`run`]) waits for them, observes the stream for its [`table`], and compares
+//! the frames that they report ([`summary`]).
 
-mod jobs;
+mod checksum;
+mod exporter;
+mod log;
+mod pipeline;
+mod readers;
 mod report;
-mod supervisor;
+mod run;
+mod summary;
+mod table;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, Subcommand};
 use frameshare::StreamName;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::{path::PathBuf, process::ExitCode};
+use log::{EXPORTER, RECORDER};
+use report::Report;
+use run::Run;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 /// Decode a video in one process, read its frames in three others, and compare every frame.
 ///
 /// One process decodes the video and shares its frames. A lossless reader takes a checksum of every
-/// frame, a reader of the latest frames scores the motion between them, and a recorder encodes them
-/// into a file. A table shows the progress; at the end, all frames read are compared with the
-/// decoded ones, and the exit status is 0 only if there is no problem.
+/// frame, a viewer shows the latest frames, and a recorder encodes all of them into a file. A table
+/// shows the progress; at the end, all frames read are compared with the decoded ones, and the exit
+/// status is 0 only if there is no problem.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
-    /// The video: any file that GStreamer can decode and seek in
+    /// The video: any file that GStreamer can decode
     #[arg(required = true)]
     video: Option<PathBuf>,
-    /// Number of times that the video is decoded
+    /// Number of times that the video is decoded. Some containers, such as MPEG-TS, allow 1 only
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     loops: u32,
     /// The stream's name, which other readers use to join
@@ -41,60 +66,82 @@ struct Arguments {
     job: Option<Job>,
 }
 
-/// Jobs of the child processes. The supervisor starts them.
-#[derive(Clone, Debug, Subcommand)]
+/// Jobs of the child processes.
+#[derive(Subcommand)]
 #[command(hide = true)]
 enum Job {
-    /// Decode the video and share it.
-    #[command(hide = true)]
     Export { video: PathBuf, stream: StreamName, loops: u32 },
-    /// Read every frame.
-    #[command(hide = true)]
     ReadChecksum { stream: StreamName },
-    /// Read the latest frames.
-    #[command(hide = true)]
-    ReadMotion { stream: StreamName },
-    /// Encode every frame.
-    #[command(hide = true)]
+    View { stream: StreamName },
     Record { stream: StreamName, file: PathBuf },
-    /// Decode a recording.
-    #[command(hide = true)]
-    PlayBack { file: PathBuf },
 }
 
 fn main() -> ExitCode {
     let Arguments { video, loops, stream, output, job } = Arguments::parse();
-    let (result, prefix) = match (job, video) {
-        // The supervisor prefixes the output with the job.
-        (Some(job), _) => (run(job).map(|()| ExitCode::SUCCESS), ""),
-        (None, video) => {
-            raise_file_limit();
-            let video = video.expect("clap requires a file without a job");
-            (supervisor::supervise(supervisor::Plan { video, loops, stream, output }), "frameshare-demo: ")
-        }
+    let Some(job) = job else {
+        let video = video.expect("clap requires a file without a job");
+        return demo(&video, loops, &stream, &output).unwrap_or_else(|error| {
+            eprintln!("frameshare-demo: {error:#}");
+            ExitCode::FAILURE
+        });
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("{prefix}{error:#}");
-        ExitCode::FAILURE
-    })
-}
-
-/// Raises the soft limit of open files to the hard limit (setrlimit(2)), also for the child
-/// processes. Libraries do not change it: programs that use select(2) rely on it.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // Cannot fail for a soft limit that the hard limit allows; otherwise the demo runs with fewer
-    // files.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
-fn run(job: Job) -> Result<()> {
-    gst::init()?;
-    match job {
-        Job::Export { video, stream, loops } => jobs::export(&video, &stream, loops),
-        Job::ReadChecksum { stream } => jobs::read_checksum(&stream),
-        Job::ReadMotion { stream } => jobs::read_motion(&stream),
-        Job::Record { stream, file } => jobs::record(&stream, &file),
-        Job::PlayBack { file } => jobs::play_back(&file),
+    match run_job(job) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::send(&Report::Message(format!("{error:#}")));
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn run_job(job: Job) -> Result<()> {
+    gst::init()?;
+    // Programs in other languages find the installed plugin; one in Rust may contain it.
+    gstframeshare::plugin_register_static()?;
+    match job {
+        Job::Export { video, stream, loops } => exporter::export(&video, &stream, loops),
+        Job::ReadChecksum { stream } => readers::read_checksum(&stream),
+        Job::View { stream } => readers::view(&stream),
+        Job::Record { stream, file } => readers::record(&stream, &file),
+    }
+}
+
+fn demo(video: &Path, loops: u32, stream: &StreamName, output: &Path) -> Result<ExitCode> {
+    let video = video.canonicalize().with_context(|| format!("cannot open {}", video.display()))?;
+    fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
+    let recording = output.join("recording.mkv");
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    println!(
+        "One process decodes {}, three others read its frames.",
+        video.file_name().unwrap_or_default().display()
+    );
+    println!("To join as another reader, in another terminal:\n");
+    for name in ["XDG_RUNTIME_DIR", "GST_PLUGIN_PATH"] {
+        if let Ok(value) = env::var(name) {
+            println!("    export {name}='{}'", value.replace('\'', r"'\''"));
+        }
+    }
+    println!("    gst-launch-1.0 framesharesrc stream={stream} ! videoconvert ! autovideosink\n");
+
+    let mut run = Run::new(stream, loops, interrupted.clone())?;
+    let (name, times) = (stream.as_str().as_ref(), loops.to_string());
+    run.start(EXPORTER, &["export".as_ref(), video.as_ref(), name, times.as_ref()])?;
+    run.start(0, &["read-checksum".as_ref(), name])?;
+    run.start(1, &["view".as_ref(), name])?;
+    run.start(RECORDER, &["record".as_ref(), name, recording.as_ref()])?;
+    let log = run.wait();
+    let is_interrupted = || interrupted.load(Relaxed);
+    if log.is_err() && is_interrupted() {
+        return Ok(ExitCode::from(130)); // as shells expect of an interrupted program
+    }
+    let log = log?;
+    let played_back = match log.readers[RECORDER].failure {
+        None => readers::play_back(&recording, &interrupted),
+        Some(_) => Err(anyhow!("its recorder failed")),
+    };
+    let is_good = summary::print(&log, &recording, Some(played_back).filter(|_| !is_interrupted()));
+    Ok(ExitCode::from(if is_interrupted() { 130 } else { u8::from(!is_good) }))
 }
