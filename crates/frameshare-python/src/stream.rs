@@ -85,8 +85,8 @@ struct Reading {
 /// `max_held` is the number of frames that this process may hold at once, up to 64. `spin` is the
 /// share of a core, in percent, that waits for frames may spend awake: 0 sleeps, and 100 always
 /// spins. `device` is "cpu" for frames in host memory, or the number or the UUID of a GPU; by
-/// default frames come where the exporter has them. With `reconnect` the stream goes on with the next exporter of
-/// the name when this one ends, however long that takes to come.
+/// default frames come where the exporter has them. With `reconnect` the stream goes on with the
+/// next exporter of the name when this one ends, however long that takes to come.
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 #[pyfunction]
 #[pyo3(
