@@ -66,7 +66,7 @@ fn stuck_reader_is_evicted_while_other_threads_wait() {
         scope.spawn(|| publish(&exporter));
         let reason = removed.recv_timeout(Duration::from_secs(20));
         is_over.store(true, Ordering::Relaxed);
-        interrupt.set();
+        exporter.interrupt().set();
         assert_eq!(reason, Ok(Reason::TooSlow));
     });
 }
@@ -75,11 +75,10 @@ fn stuck_reader_is_evicted_while_other_threads_wait() {
 #[test]
 fn slow_reader_stays_while_another_thread_waits() {
     let (_folder, exporter, removed, mut reader) = stream(1);
-    let interrupt = Interrupt::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             (0..12).for_each(|_| publish(&exporter));
-            interrupt.set();
+            exporter.interrupt().set();
         });
         let reading = Interrupt::new().unwrap();
         let first = next_frame(&mut reader, &reading);

@@ -28,7 +28,6 @@ const SIZE: usize = 64 * 16;
 struct Stream {
     exporter: Exporter,
     endpoint: Endpoint,
-    interrupt: Interrupt,
     _folder: tempfile::TempDir,
 }
 
@@ -44,7 +43,7 @@ impl Stream {
         let exporter = Exporter::bind(&endpoint, config, |_| {}).unwrap();
         let video = Video { format: "GRAY8".into(), width: 64, height: 16 };
         exporter.set_format(Format { caps: CAPS.into(), video: Some(video) });
-        Self { exporter, endpoint, interrupt: Interrupt::new().unwrap(), _folder: folder }
+        Self { exporter, endpoint, _folder: folder }
     }
 
     /// Publishes a frame filled with `value`.
@@ -182,7 +181,7 @@ struct Publisher {
 
 impl Publisher {
     fn start(stream: Arc<Stream>, frames: u8) -> Self {
-        let interrupt = stream.interrupt.clone();
+        let interrupt = stream.exporter.interrupt();
         let publish = move || {
             for index in 0..frames {
                 let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy, Wait::No).unwrap();
@@ -456,6 +455,76 @@ fn timestamps_are_running_times_of_own_pipeline() {
     assert_eq!(reader.next().pts(), None);
 }
 
+/// An element whose step from PLAYING to PAUSED lasts until the test ends it.
+mod slow_to_pause {
+    use gst::subclass::prelude::*;
+    use std::sync::{Mutex, mpsc};
+
+    #[derive(Default)]
+    pub struct Imp(pub Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>);
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for Imp {
+        const NAME: &'static str = "FrameshareTestSlowToPause";
+        type Type = SlowToPause;
+        type ParentType = gst::Element;
+    }
+
+    impl ObjectImpl for Imp {}
+    impl GstObjectImpl for Imp {}
+    impl ElementImpl for Imp {
+        fn change_state(
+            &self,
+            transition: gst::StateChange,
+        ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
+            if transition == gst::StateChange::PlayingToPaused
+                && let Some((begun, go_on)) = self.0.lock().unwrap().take()
+            {
+                begun.send(()).unwrap();
+                let _ = go_on.recv_timeout(super::PATIENCE);
+            }
+            self.parent_change_state(transition)
+        }
+    }
+
+    glib::wrapper! {
+        pub struct SlowToPause(ObjectSubclass<Imp>) @extends gst::Element, gst::Object;
+    }
+}
+
+/// The thread of a state change holds the pipeline's state lock, and may wait for the source.
+#[test]
+fn new_latency_does_not_wait_for_a_state_change() {
+    let stream = Stream::new();
+    let reader = stream.reader();
+    let slow: slow_to_pause::SlowToPause = glib::Object::new();
+    let ((begun, has_begun), (end, go_on)) = (mpsc::channel(), mpsc::channel());
+    *slow.imp().0.lock().unwrap() = Some((begun, go_on));
+    reader.pipeline.add(&slow).unwrap();
+    let (sent, frames) = mpsc::channel();
+    let pad = reader.source.static_pad("src").unwrap();
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+        let _ = sent.send(());
+        gst::PadProbeReturn::Drop
+    });
+    let reader = reader.play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    frames.recv_timeout(PATIENCE).expect("the first frame");
+    thread::scope(|scope| {
+        let pause = scope.spawn(|| reader.pipeline.set_state(gst::State::Paused));
+        has_begun.recv_timeout(PATIENCE).expect("the state change has begun");
+        // Another rate: the latency is another one, too.
+        let caps = CAPS.replace("25/1", "5/1");
+        stream.exporter.set_format(Format { caps, video: None });
+        stream.publish(2, &[], None);
+        let frame = frames.recv_timeout(PATIENCE / 4);
+        drop(end);
+        pause.join().unwrap().unwrap();
+        assert!(frame.is_ok(), "the source waits for the state change");
+    });
+}
+
 #[test]
 fn latency_query_returns_the_property() {
     let stream = Stream::new();
@@ -640,11 +709,11 @@ fn reconnection_marks_first_buffer_discont() {
     let buffer = reader.next();
     let session = buffer.meta::<FrameshareMeta>().unwrap().session();
     drop(buffer);
-    let Stream { exporter, endpoint, interrupt, _folder } = first;
+    let Stream { exporter, endpoint, _folder } = first;
     drop(exporter);
     let exporter = Exporter::bind(&endpoint, Config::default(), |_| {}).unwrap();
     exporter.set_format(Format { caps: CAPS.into(), video: None });
-    let second = Stream { exporter, endpoint, interrupt, _folder };
+    let second = Stream { exporter, endpoint, _folder };
     second.wait_for_reader();
     second.publish(2, &[], None);
     let buffer = reader.next();
