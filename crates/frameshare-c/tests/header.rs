@@ -343,7 +343,7 @@ fn defaults_of_the_macros_are_those_of_the_library() {
         ("frameshare_format", "color"),
         ("frameshare_reader_config", "exporter_uid"),
         ("frameshare_exporter_config", "allowed_gid_count"),
-        ("frameshare_publish_options", "metadata_size"),
+        ("frameshare_publish_options", "timeout_ns"),
     ];
     for (name, fields) in defaults() {
         let macro_name = name.to_uppercase() + "_INIT";

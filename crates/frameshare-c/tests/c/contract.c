@@ -765,6 +765,47 @@ forget_a_frame (void)
   frameshare_exporter_close (exporter);
 }
 
+/* A frame that had no room in time is still the caller's; a wait without readers ends, too. */
+static void
+waits_of_the_exporter_end_in_time (void)
+{
+  frameshare_exporter *exporter = create ();
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_exporter_wait_for_reader (exporter, 0));
+  frameshare_reader *reader = open_once (FRAMESHARE_POLICY_LOSSLESS);
+  OK (frameshare_exporter_wait_for_reader (exporter, LONG));
+  frameshare_publish_options options = FRAMESHARE_PUBLISH_OPTIONS_INIT;
+  options.timeout_ns = 10000000; /* 10 ms */
+  frameshare_new_frame *frame;
+  frameshare_status status;
+  uint64_t published = 0;
+  do {
+    OK (frameshare_exporter_acquire (exporter, 0, &frame));
+    status = frameshare_exporter_publish (exporter, frame, &options, &published);
+  } while (status == FRAMESHARE_OK && published < 64);
+  CHECK (status == FRAMESHARE_TIMEOUT && published == 4);
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_exporter_publish (exporter, frame, &options, NULL));
+  frameshare_frame_release (next (reader));
+  options.timeout_ns = -1;
+  OK (frameshare_exporter_publish (exporter, frame, &options, &published));
+  CHECK (published == 5);
+
+  /* All slots are in use. */
+  enum { SLOTS = 512 };
+  frameshare_new_frame *held[SLOTS];
+  unsigned count = 0;
+  while (count < SLOTS && frameshare_exporter_acquire (exporter, 0, &held[count]) == FRAMESHARE_OK)
+    count++;
+  CHECK (count > 0 && count < SLOTS);
+  RETURNS (FRAMESHARE_NO_RESOURCES, frameshare_exporter_acquire (exporter, 10000000, &frame));
+  CHECK (frame == NULL);
+  while (count > 0)
+    frameshare_new_frame_discard (held[--count]);
+  OK (frameshare_exporter_acquire (exporter, 0, &frame));
+  frameshare_new_frame_discard (frame);
+  frameshare_reader_close (reader);
+  frameshare_exporter_close (exporter);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -787,6 +828,7 @@ main (int argc, char **argv)
   log_names_readers ();
   observer_sees_stream_and_readers ();
   captures_are_announced_and_ended ();
+  waits_of_the_exporter_end_in_time ();
   puts ("contract kept");
   return 0;
 }
