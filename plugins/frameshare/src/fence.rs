@@ -21,6 +21,8 @@ pub enum FrameshareFence {
     Timeline,
 }
 
+crate::properties::enums!(FrameshareFence);
+
 impl FrameshareFence {
     /// The selected kind, if one is.
     pub(crate) fn kind(self) -> Option<FenceKind> {

@@ -22,6 +22,7 @@ mod pipeline;
 mod plugin;
 mod pool;
 mod program;
+mod properties;
 mod rows;
 mod sink;
 mod src;

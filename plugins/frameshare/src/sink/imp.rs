@@ -16,7 +16,7 @@ use super::{
     limit::MessageLimit,
     log::CAT,
     placed::{PlaceError, Placed},
-    settings::{SYNC, Settings},
+    settings::{self, Settings},
     signals, stats,
     stream::Stream,
     units::Units,
@@ -112,7 +112,7 @@ impl ObjectSubclass for FrameshareSink {
 
 impl ObjectImpl for FrameshareSink {
     fn properties() -> &'static [glib::ParamSpec] {
-        Settings::specs()
+        settings::properties()
     }
 
     fn signals() -> &'static [glib::subclass::Signal] {
@@ -134,7 +134,7 @@ impl ObjectImpl for FrameshareSink {
             return;
         }
         let was_set = lock(&self.settings).set(spec.name(), value);
-        if let (SYNC, Ok(sync)) = (spec.name(), value.get()) {
+        if let ("sync", Ok(sync)) = (spec.name(), value.get()) {
             self.obj().set_sync(sync);
         }
         if let Some(stream) = self.stream() {

@@ -157,7 +157,7 @@ impl FrameshareSink {
         stream: &Stream,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
-        let limit = lock(&self.settings).reader_timeout;
+        let limit = lock(&self.settings).config.reader_timeout;
         let mut begin = Instant::now();
         loop {
             // Nothing announces the end of a device's work.

@@ -13,7 +13,7 @@ use super::{
 use crate::{pipeline, sync::lock};
 use frameshare::{
     Interrupt,
-    reader::{self, ConnectError, Reader},
+    reader::{ConnectError, Reader},
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -69,31 +69,26 @@ impl FrameshareSrc {
         let keeps = lock(&self.negotiated).downstream.keeps;
         // Two more than downstream keeps: one on its way downstream and one on its way back.
         let max_held = match keeps {
-            0 => settings.max_held,
-            keeps => settings.max_held.max(keeps.saturating_add(2)).max(MIN_HELD),
+            0 => settings.config.max_held,
+            keeps => settings.config.max_held.max(keeps.saturating_add(2)).max(MIN_HELD),
         };
         // The last frame is held while the next one comes.
         let max_held = match (max_held, settings.resend_last()) {
             (1, Some(_)) => 2,
             (max_held, _) => max_held,
         };
-        let config = reader::Config::default()
+        let config = settings
+            .config
+            .clone()
             .name(self.reader_name())
             .policy(settings.policy.into())
             .max_held(max_held.min(frameshare::MAX_CREDIT))
-            .max_queued(settings.max_queued)
-            .spin(settings.spin)
-            .connection_timeout(settings.connection_timeout())
             .reconnect(settings.on_disconnect == FrameshareSrcOnDisconnect::Wait)
-            .exporter_uid(settings.exporter_uid())
             .gpu(cuda.as_ref().map(|cuda| cuda.engine().clone()))
             .host_fallback(takes == Takes::Both)
             .fence(settings.fence.kind())
             .gpu_wait(settings.gpu_wait.wanted())
-            .fence_timeout(settings.fence_timeout())
-            .max_metadata_bytes(settings.max_metadata_bytes)
-            .keep_files(self.passes_files_on())
-            .dma_bufs(settings.dma_bufs);
+            .keep_files(self.passes_files_on());
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         Reader::connect(endpoint, config, interrupt)
     }

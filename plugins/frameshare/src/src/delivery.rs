@@ -218,7 +218,7 @@ impl FrameshareSrc {
         if way != Way::InPlace && !running.reported.contains(&way) {
             running.reported.push(way);
             let credit = running.reader.as_ref().map_or(0, Reader::credit);
-            self.post_copying(errors::of_copying(way, credit, running.settings.max_held));
+            self.post_copying(errors::of_copying(way, credit, running.settings.config.max_held));
         }
         let copied = self.figures.copied_downstream.load(Relaxed);
         if copied > 0 && !std::mem::replace(&mut running.has_reported_writer, true) {

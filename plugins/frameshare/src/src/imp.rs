@@ -82,16 +82,16 @@ impl ObjectImpl for FrameshareSrc {
             let mut settings = lock(&self.settings);
             let before = settings.endpoint();
             settings.set(name, value);
-            matches!(name, settings::STREAM | settings::SOCKET_PATH) && settings.endpoint() != before
+            matches!(name, "stream" | "socket-path") && settings.endpoint() != before
         };
         if names_another_stream {
             self.request_switch();
         }
-        if name == settings::IS_LIVE {
+        if name == "is-live" {
             let is_live = lock(&self.settings).is_live;
             self.obj().set_live(is_live);
         }
-        if name == settings::LATENCY {
+        if name == "latency" {
             self.post_latency();
         }
     }
@@ -196,7 +196,7 @@ impl BaseSrcImpl for FrameshareSrc {
         self.figures.reset();
         self.opened.reset();
         *lock(&self.negotiated) = Negotiated::default();
-        let budget = Budget::new(settings.max_metadata_bytes);
+        let budget = Budget::new(settings.config.max_metadata_bytes);
         *lock(&self.running) = Some(Running {
             endpoint,
             settings,

@@ -13,7 +13,7 @@ pub(super) fn longest(
     frame: Option<gst::ClockTime>,
 ) -> Option<gst::ClockTime> {
     let frame = frame.filter(|frame| !frame.is_zero())?;
-    let queue = match (settings.policy, settings.max_queued) {
+    let queue = match (settings.policy, settings.config.max_queued) {
         (FrameshareSrcPolicy::Latest, 0) => frameshare::automatic_queue(Some(frame.nseconds()), 0),
         (FrameshareSrcPolicy::Latest, queue) => queue,
         (FrameshareSrcPolicy::Lossless, _) => credit,
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(longest(&settings, 4, None), None);
         assert_eq!(longest(&settings, 0, Some(period)), None);
         let mut queue = settings.clone();
-        queue.max_queued = 1;
+        queue.config.max_queued = 1;
         assert_eq!(longest(&queue, 16, Some(sink)), Some(sink * 2));
         queue.policy = FrameshareSrcPolicy::Lossless;
         assert_eq!(longest(&queue, 16, Some(sink)), Some(sink * 15));
