@@ -819,7 +819,7 @@ frameshare_status frameshare_exporter_set_format (frameshare_exporter *exporter,
  * @param timeout_ns how long to wait; negative is as long as a slot can become free
  *
  * Ownership: the frame is the caller's, until it is published or discarded.
- * Failure: INVALID_ARGUMENT, INTERRUPTED, NO_RESOURCES, CUDA; *frame is NULL.
+ * Failure: INVALID_ARGUMENT, INTERRUPTED, NO_RESOURCES if no slot became free in time, CUDA; *frame is NULL.
  * Threads: any.
  */
 frameshare_status frameshare_exporter_acquire (frameshare_exporter *exporter, int64_t timeout_ns,
@@ -855,11 +855,11 @@ void frameshare_new_frame_discard (frameshare_new_frame *frame);
  * @param options times and metadata, or NULL for the defaults; not kept
  * @param sequence set to the frame's number in the stream; may be NULL
  *
- * Ownership: takes the frame, in case of a failure too. After TIMEOUT it is still the caller's, who may
- *   publish it again or discard it.
- * Failure: INVALID_ARGUMENT, also for a frame of another exporter or of an earlier format; INTERRUPTED;
- *   CUDA. No reader has the frame.
- * Threads: any; calls for one exporter wait for each other.
+ * Ownership: takes the frame, in case of a failure too, but for TIMEOUT: then the frame is still the
+ *   caller's, who may publish it again or discard it.
+ * Failure: INVALID_ARGUMENT, also for a frame of another exporter or of an earlier format; TIMEOUT;
+ *   INTERRUPTED; CUDA. No reader has the frame.
+ * Threads: any.
  */
 frameshare_status frameshare_exporter_publish (frameshare_exporter *exporter, frameshare_new_frame *frame,
                                                const frameshare_publish_options *options, uint64_t *sequence);

@@ -172,7 +172,7 @@ impl<'py> Options<'_, 'py> {
                 )));
             }
         };
-        let patience = duration(self.connection_timeout)?;
+        let patience = duration("connection_timeout", self.connection_timeout)?;
         let gpu = match Wanted::of(self.device)? {
             Wanted::Host => None,
             Wanted::Gpu(device) => Some(py.detach(|| Context::primary(&device)).or_raise()?),

@@ -25,7 +25,7 @@ impl Deadline {
     /// # Errors
     /// As [`duration`].
     pub fn after(seconds: Option<f64>) -> PyResult<Self> {
-        let end = duration(seconds)?.and_then(|time| Instant::now().checked_add(time));
+        let end = duration("timeout", seconds)?.and_then(|time| Instant::now().checked_add(time));
         Ok(Self { end, seconds: seconds.unwrap_or_default() })
     }
 
@@ -49,13 +49,13 @@ impl Deadline {
 ///
 /// # Errors
 /// `ValueError` for numbers that are none, and negative ones.
-pub fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+pub fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     // A wait of a century is one without limit.
     const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
     let Some(seconds) = seconds else { return Ok(None) };
     if seconds.is_nan() || seconds < 0.0 {
         return Err(PyValueError::new_err(format!(
-            "timeout is {seconds}, but must be a number of seconds, or None for no limit"
+            "{name} is {seconds}, but must be a number of seconds, or None for no limit"
         )));
     }
     Ok((seconds < LONGEST).then(|| Duration::from_secs_f64(seconds)))

@@ -63,8 +63,8 @@ def test_path_objects_name_sockets(processes, monkeypatch):
         ({"max_held": 1 << 40}, "max_held is 1099511627776, but must be 0 to 64"),
         ({"spin": 101}, "spin is 101, but is a share of a core in percent: set it to 0"),
         ({"spin": -1}, "spin is -1, but is a share of a core in percent: set it to 0"),
-        ({"timeout": -1.0}, "timeout is -1, but must be a number of seconds"),
-        ({"timeout": float("nan")}, "timeout is NaN"),
+        ({"connection_timeout": -1.0}, "connection_timeout is -1, but must be a number of seconds"),
+        ({"connection_timeout": float("nan")}, "connection_timeout is NaN"),
     ],
 )
 def test_bad_argument_is_a_value_error(processes, arguments, text):

@@ -147,7 +147,12 @@ impl Error {
         ExitCode::from(match self {
             Self::InvalidStream { .. } | Self::Endpoint(_) | Self::NotPng { .. } => 2,
             Self::Format(_) | Self::Pattern { .. } => 2,
-            Self::Bind(BindError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => 4,
+            Self::Bind(BindError::Io { source, .. })
+            | Self::Export(VideoExporterError::Bind(BindError::Io { source, .. }))
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                4
+            }
             Self::Observe(ObserveError::NotThere { .. } | ObserveError::NoSuchReader { .. }) => 3,
             Self::Connect(ConnectError::NotThere { .. }) => 3,
             Self::Reader { ids, .. } => {

@@ -9,6 +9,8 @@
 pub struct ConfigOption {
     /// Name of the field.
     pub name: &'static str,
+    /// Type of the field, which shows the unit: a `Duration`, or a number of what the name says.
+    pub kind: &'static str,
     /// The field's documentation.
     pub text: &'static str,
 }
@@ -50,7 +52,7 @@ macro_rules! options {
 
             /// The options, for interfaces that show them.
             pub const OPTIONS: &'static [$crate::options::ConfigOption] = &[
-                $( $crate::options::ConfigOption { name: stringify!($name), text: concat!($($doc, "\n"),+) }, )*
+                $( $crate::options::ConfigOption { name: stringify!($name), kind: stringify!($type), text: concat!($($doc, "\n"),+) }, )*
             ];
 
             /// Returns the value of each of [`Self::OPTIONS`] as text.

@@ -164,7 +164,7 @@ mod tests {
     /// Reads one result, and publishes the same value as a result of its own.
     const PROGRAM: &str = "
 import sys, frameshare
-with frameshare.open_results(sys.argv[1], policy='lossless', timeout=60) as stream, \
+with frameshare.open_results(sys.argv[1], policy='lossless', connection_timeout=60) as stream, \
         frameshare.create_results(sys.argv[2], slow_readers='disconnect') as results:
     print('open', flush=True)
     key, value = stream.next(60)

@@ -47,9 +47,10 @@ pub enum SlowReaders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum History {
-    /// So many of the last frames of the present format, 0 or 1. With 0, the default, a reader
-    /// waits for the next frame. A kept frame takes one slot; it goes to readers that join when no
-    /// other has followed it for 200 ms. Frames in adopted memory are not kept.
+    /// The number of frames of the present format that are kept, 0 or 1. With 0, the default, a
+    /// reader waits for the next frame. With 1 the exporter keeps the last frame, which takes one
+    /// slot, for readers that join when no other frame has followed it for 200 ms. Frames in adopted
+    /// memory are not kept.
     Frames(u32),
 }
 
@@ -77,7 +78,7 @@ impl FromStr for History {
 }
 
 impl History {
-    fn check(self) -> Result<(), ConfigError> {
+    pub(super) fn check(self) -> Result<(), ConfigError> {
         let Self::Frames(frames) = self;
         if frames > 1 { Err(ConfigError::History(frames.to_string())) } else { Ok(()) }
     }

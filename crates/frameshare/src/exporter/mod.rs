@@ -2,9 +2,8 @@
 
 //! The exporter of a stream: admits readers, publishes frames to them, reclaims slots.
 //!
-//! An [`Exporter`] is used from any thread, but frames are published from one at a time. The
-//! service thread of the process (`service`) admits readers and notices their ends; it never delays
-//! the publishing thread.
+//! An [`Exporter`] is used from any thread. The service thread of the process (`service`) admits
+//! readers and notices their ends; it never delays the publishing thread.
 //!
 //! # Invariants
 //!
@@ -157,9 +156,9 @@ impl Exporter {
     /// published. Work that writes it need not wait for anything: all former accesses have ended.
     ///
     /// If all slots are in use, or there is no memory for a further one, it waits for one of the
-    /// present slots. For a copy, `latest` readers lose untaken frames, lossless ones are waited for
-    /// as in a publication, and the wait ends after twice [`Config::reader_timeout`] in any case: a
-    /// slot that is not free by then never will be.
+    /// present slots, unless `wait` is [`Wait::No`]. For a copy, `latest` readers lose untaken frames,
+    /// lossless ones are waited for as in a publication, and the wait ends after twice
+    /// [`Config::reader_timeout`] in any case: a slot that is not free then never will be.
     ///
     /// Dropping the slot unpublished frees it at once. If GPU work on it is under way, pass it to
     /// [`Exporter::drop_after`] instead.
@@ -169,6 +168,10 @@ impl Exporter {
     /// readers release frames, or the GPU has written some.
     pub fn acquire(&self, size: u64, purpose: Purpose, wait: Wait) -> Result<Slot, AcquireError> {
         let timeout = Timeout::from(wait);
+        if purpose == Purpose::Reuse {
+            let max_slots = self.0.shared.lock().config().max_slots;
+            return self.wait_for_slot(size, AcquireError::Exhausted { max_slots }, timeout);
+        }
         loop {
             let why = match self.obtain(|state| state.place(size, purpose)) {
                 Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => why,
@@ -176,7 +179,7 @@ impl Exporter {
             };
             match purpose {
                 _ if wait == Wait::No => return Err(why),
-                Purpose::Copy => return self.wait_for_slot(size, why, timeout),
+                Purpose::Copy | Purpose::Reuse => return self.wait_for_slot(size, why, timeout),
                 Purpose::Pool => {
                     let (shared, interrupt) = (&self.0.shared, &self.0.interrupt);
                     if !backpressure::wait_for_pool_slot(shared, interrupt, timeout, size, &why)? {
@@ -343,8 +346,13 @@ impl Exporter {
     }
 
     /// Changes what is kept for readers that join later ([`Config::history`](Config)).
-    pub fn set_history(&self, history: History) {
+    ///
+    /// # Errors
+    /// [`ConfigError::History`].
+    pub fn set_history(&self, history: History) -> Result<(), ConfigError> {
+        history.check()?;
         self.locked(|state| state.set_history(history));
+        Ok(())
     }
 
     /// Uses a GPU from now on for frames in slots that are acquired after this, and informs

@@ -23,7 +23,7 @@ use frameshare_protocol::{Plane, Sequence, message};
 use std::{
     io, slice,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -56,7 +56,7 @@ pub enum VideoExporterError {
 }
 
 /// An exporter of raw video. Clones share it; dropping the last one ends the stream for its
-/// readers. All methods may be called from any thread: frames are published one at a time.
+/// readers. All methods may be called from any thread.
 ///
 /// ```
 /// use frameshare::{Wait, exporter::VideoExporter, video::VideoFormat};
@@ -74,9 +74,8 @@ pub enum VideoExporterError {
 pub struct VideoExporter {
     exporter: Exporter,
     gpu: Option<Arc<Context>>,
-    layout: Arc<Mutex<Arc<Layout>>>,
-    /// Held during a publication.
-    publication: Arc<Mutex<()>>,
+    /// Read during each publication: a new format waits for those of the former one.
+    layout: Arc<RwLock<Arc<Layout>>>,
 }
 
 /// A format, and the places of its frames' planes.
@@ -158,19 +157,19 @@ impl VideoExporter {
         let gpu = config.gpu.clone();
         let exporter = Exporter::bind(endpoint, config, on_notice)?;
         exporter.set_format(layout.to_format());
-        Ok(Self { exporter, gpu, layout: Arc::new(Mutex::new(layout)), publication: Arc::default() })
+        Ok(Self { exporter, gpu, layout: Arc::new(RwLock::new(layout)) })
     }
 
     /// Sets the format of the following frames. Frames that were acquired before cannot be
-    /// published.
+    /// published. Waits for publications under way.
     ///
     /// # Errors
     /// [`VideoError`] if the size of the frames overflows.
     pub fn set_format(&self, format: VideoFormat) -> Result<(), VideoError> {
-        let layout = Arc::new(Layout::of(format)?);
-        let _no_publication = lock(&self.publication);
-        self.exporter.set_format(layout.to_format());
-        *lock(&self.layout) = layout;
+        let new = Arc::new(Layout::of(format)?);
+        let mut layout = self.layout.write().unwrap_or_else(PoisonError::into_inner);
+        self.exporter.set_format(new.to_format());
+        *layout = new;
         Ok(())
     }
 
@@ -180,7 +179,7 @@ impl VideoExporter {
     /// # Errors
     /// [`AcquireError`] if no slot can be allocated or becomes free.
     pub fn acquire(&self, wait: Wait) -> Result<NewFrame, AcquireError> {
-        let layout = Arc::clone(&lock(&self.layout));
+        let layout = Arc::clone(&self.layout());
         let slot = self.exporter.acquire(layout.size, Purpose::Copy, wait)?;
         Ok(NewFrame {
             slot: Draft::new(slot, self.gpu.as_ref()),
@@ -227,12 +226,25 @@ impl VideoExporter {
         written: Written<'_>,
         wait: Wait,
     ) -> Result<Sequence, VideoExporterError> {
-        let _one_at_a_time = lock(&self.publication);
-        Ok(self.exporter.publish(self.describe(frame, written)?, wait)?)
+        let layout = self.layout();
+        let was_shared = frame.is_shared.swap(true, Relaxed);
+        let published = self.describe_in(&layout, frame, written).and_then(|described| {
+            frame.slot.for_publication();
+            Ok(self.exporter.publish(described, wait)?)
+        });
+        if published.is_err() {
+            // No reader has it.
+            frame.is_shared.store(was_shared, Relaxed);
+        }
+        published
     }
 
-    /// Returns a publication of a frame, for fields that [`NewFrame`] does not have: to be passed to
-    /// [`Exporter::publish`], from one thread at a time. The frame is read-only from now on.
+    fn layout(&self) -> RwLockReadGuard<'_, Arc<Layout>> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a publication of a frame, for fields that [`NewFrame`] does not have, to be passed to
+    /// [`Exporter::publish`] before the format changes. The frame is read-only from now on.
     ///
     /// # Errors
     /// [`VideoExporterError::FormerFormat`].
@@ -241,22 +253,31 @@ impl VideoExporter {
         frame: &'a NewFrame,
         written: Written<'a>,
     ) -> Result<Frame<'a>, VideoExporterError> {
-        if !Arc::ptr_eq(&frame.layout, &lock(&self.layout)) && frame.slot.belongs_to(&self.exporter) {
+        frame.is_shared.store(true, Relaxed);
+        self.describe_in(&self.layout(), frame, written)
+    }
+
+    fn describe_in<'a>(
+        &self,
+        layout: &Arc<Layout>,
+        frame: &'a NewFrame,
+        written: Written<'a>,
+    ) -> Result<Frame<'a>, VideoExporterError> {
+        if !Arc::ptr_eq(&frame.layout, layout) && frame.slot.belongs_to(&self.exporter) {
             return Err(VideoExporterError::FormerFormat);
         }
-        frame.is_shared.store(true, Relaxed);
         Ok(Frame {
             pts: Some(frame.pts.unwrap_or_else(monotonic_ns)),
             duration: frame.duration.or_else(|| frame.layout.duration()),
             planes: &frame.layout.entries,
             metadata: &frame.metadata,
-            ..Frame::new(frame.slot.for_publication(), frame.layout.size, written)
+            ..Frame::new(&frame.slot, frame.layout.size, written)
         })
     }
 
     /// The format of the frames.
     pub fn format(&self) -> VideoFormat {
-        lock(&self.layout).format.clone()
+        self.layout().format.clone()
     }
 
     /// The exporter, for events, statistics and the end of the stream.
@@ -310,7 +331,8 @@ pub struct NewFrame {
     pub duration: Option<u64>,
     /// Metadata, defined by the publisher.
     pub metadata: Vec<u8>,
-    /// Readers may have it, or get it from another holder of the slot: it is not written any more.
+    /// Readers may have the frame, or another holder of the slot may publish it: its bytes are not
+    /// written any more.
     is_shared: AtomicBool,
 }
 
@@ -335,9 +357,9 @@ impl NewFrame {
         self.layout.size
     }
 
-    /// The slot that it is in, for holders that write through its address. They do so before the
-    /// publication, on streams that the publication names, or on one that [`Exporter::drop_after`]
-    /// gets with the slot. [`bytes_mut`](Self::bytes_mut) is empty from now on.
+    /// The frame's slot, for callers that write through its address: before the publication, on the
+    /// streams that the publication names, or on one that [`Exporter::drop_after`] gets with the
+    /// slot. [`bytes_mut`](Self::bytes_mut) is empty from now on.
     pub fn slot(&self) -> &Slot {
         self.is_shared.store(true, Relaxed);
         &self.slot
@@ -380,8 +402,4 @@ impl NewFrame {
         let range = self.planes().get(plane).and_then(|plane| plane.range_of(row)).unwrap_or_default();
         self.plane_mut(plane).get_mut(range).unwrap_or_default()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

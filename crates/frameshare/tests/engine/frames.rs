@@ -5,7 +5,7 @@
 use crate::stream::{Stream, until};
 use frameshare::{
     Endpoint, EndpointError, Event, Policy, Wait,
-    exporter::{VideoExporter, VideoExporterError},
+    exporter::{PublishError, VideoExporter, VideoExporterError},
     reader::{Config, ConnectError, Frame, Frames, OpenError, ReadError},
     video::{PixelFormat, VideoFormat},
 };
@@ -196,4 +196,63 @@ fn exporter_waits_for_slot_instead_of_failing() {
     });
     assert!(start.elapsed() >= Duration::from_millis(100));
     until(|| video.acquire(Wait::Forever).is_ok());
+}
+
+#[test]
+fn threads_publish_at_once() {
+    const THREADS: u8 = 4;
+    const FRAMES: u64 = 200;
+    let stream = Stream::new();
+    let video = VideoExporter::new(path(&stream), format(64)).unwrap();
+    let mut frames = Frames::open(path(&stream), Config::default().policy(Policy::Lossless)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let video = video.clone();
+            scope.spawn(move || {
+                for _ in 0..FRAMES {
+                    let mut frame = video.acquire(Wait::Forever).unwrap();
+                    frame.bytes_mut().fill(thread);
+                    video.publish(&frame, Wait::Forever).unwrap();
+                }
+            });
+        }
+        let mut counts = [0; THREADS as usize];
+        for number in 1..=u64::from(THREADS) * FRAMES {
+            let frame = frames.next().unwrap().unwrap();
+            assert_eq!(frame.descriptor().sequence.0, number);
+            let bytes = frame.slice().unwrap();
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "frame {number}");
+            counts[bytes[0] as usize] += 1;
+        }
+        assert_eq!(counts, [FRAMES; THREADS as usize]);
+    });
+}
+
+/// A publication that does not wait is not held up by one that does, and leaves its frame as it is.
+#[test]
+fn publication_without_wait_passes_one_that_waits() {
+    let stream = Stream::new();
+    let video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    let mut frames = Frames::open(path(&stream), Config::default().policy(Policy::Lossless)).unwrap();
+    let frame = || video.acquire(Wait::Forever).unwrap();
+    while video.publish(&frame(), Wait::No).is_ok() {}
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| video.publish(&frame(), Wait::Forever));
+        let mut refused = frame();
+        for _ in 0..20 {
+            let published = video.publish(&refused, Wait::No);
+            assert!(
+                matches!(published, Err(VideoExporterError::Publish(PublishError::NoRoom))),
+                "{published:?}"
+            );
+            assert!(!refused.bytes_mut().is_empty());
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!waiting.is_finished());
+        drop(frames.next());
+        let sequence = waiting.join().unwrap().unwrap();
+        drop(frames.next());
+        assert_eq!(video.publish(&refused, Wait::For(LIMIT)).unwrap().0, sequence.0 + 1);
+        assert!(refused.bytes_mut().is_empty());
+    });
 }

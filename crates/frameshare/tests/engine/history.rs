@@ -114,7 +114,7 @@ fn kept_frame_takes_one_slot_and_no_credit() {
     assert!(join(1).is_err());
     drop(frame);
     until(|| exporter.stats().free_slots == exporter.stats().slots - 1);
-    exporter.set_history(History::Frames(0));
+    exporter.set_history(History::Frames(0)).unwrap();
     assert_eq!(exporter.stats().free_slots, exporter.stats().slots);
     assert!(join(1).is_ok());
 }
@@ -164,6 +164,7 @@ fn history_is_a_number_of_frames() {
     let config = Config::default().history(History::Frames(2));
     let error = Exporter::bind(&stream.endpoint, config, |_| ()).unwrap_err().to_string();
     assert!(error.contains("history is \"2\""), "{error}");
+    assert!(stream.exporter().set_history(History::Frames(7)).is_err());
 }
 
 #[test]

@@ -58,7 +58,8 @@ impl FrameshareSink {
         if std::mem::replace(&mut self.input().pace, pace) != pace {
             gst::debug!(CAT, imp = self, "{treatment:?}, {kept:?} (live: {is_live}, sync: {is_paced})");
             stream.exporter.set_slow_readers(treatment);
-            stream.exporter.set_history(kept);
+            // The property was checked when the stream was opened.
+            let _ = stream.exporter.set_history(kept);
         }
     }
 

@@ -140,9 +140,9 @@ impl FrameshareSink {
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         match first.unwrap_or_else(&place) {
-            Err(PlaceError::NoneFree(size, _)) => {
+            Err(PlaceError::NoneFree(size, why)) => {
                 stream.slots.want_slots(true);
-                let placed = self.place_when_free(stream, size, place);
+                let placed = self.place_when_free(stream, size, why, place);
                 stream.slots.want_slots(false);
                 placed
             }
@@ -182,17 +182,22 @@ impl FrameshareSink {
         &self,
         stream: &Stream,
         mut size: u64,
+        mut why: AcquireError,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         loop {
-            match stream.exporter.acquire(size, Purpose::Copy, Wait::Forever) {
+            match stream.exporter.acquire(size, Purpose::Reuse, Wait::Forever) {
                 // The next attempt finds it.
                 Ok(slot) => drop(slot),
                 Err(AcquireError::Interrupted) => drop(self.obj().wait_preroll()?),
+                // The first attempt may have failed for another reason.
+                Err(AcquireError::Exhausted { .. }) => {
+                    return Err(self.post_place_error(PlaceError::NoSlot(why)));
+                }
                 Err(error) => return Err(self.post_place_error(PlaceError::NoSlot(error))),
             }
             match place() {
-                Err(PlaceError::NoneFree(next, _)) => size = next,
+                Err(PlaceError::NoneFree(next, error)) => (size, why) = (next, error),
                 tried => return tried.map_err(|error| self.post_place_error(error)),
             }
         }

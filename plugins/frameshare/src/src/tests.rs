@@ -498,6 +498,8 @@ fn new_latency_does_not_wait_for_a_state_change() {
     let stream = Stream::new();
     let reader = stream.reader();
     let slow: slow_to_pause::SlowToPause = glib::Object::new();
+    // Sinks change their state before sources.
+    slow.set_element_flags(gst::ElementFlags::SINK);
     let ((begun, has_begun), (end, go_on)) = (mpsc::channel(), mpsc::channel());
     *slow.imp().0.lock().unwrap() = Some((begun, go_on));
     reader.pipeline.add(&slow).unwrap();

@@ -43,10 +43,12 @@ fn publish(exporter: &Exporter) -> Result<()> {
 pub fn share(options: &Options) -> Result<ExitCode> {
     let readers = options.or("readers", 0_usize)?;
     let until: PathBuf = options.get("until")?.ok_or("--until is missing")?;
+    let interrupt = Interrupt::new()?;
     let files = descriptors(std::process::id())?;
     let mut exporters = Vec::new();
     for endpoint in endpoints(options)? {
-        let exporter = Exporter::bind(&endpoint, exporter::Config::default(), drop)?;
+        let config = exporter::Config::default().interrupt(Some(interrupt.clone()));
+        let exporter = Exporter::bind(&endpoint, config, drop)?;
         exporter.set_format(Format { caps: "application/x-frameshare-test".into(), video: None });
         publish(&exporter)?;
         exporters.push(exporter);

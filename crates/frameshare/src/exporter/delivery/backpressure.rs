@@ -55,6 +55,9 @@ pub fn wait_for_pool_slot(
     why: &AcquireError,
 ) -> Result<bool, Interrupted> {
     let is_full = matches!(why, AcquireError::Exhausted { .. });
+    if !is_full && !shared.with(|state| state.has_slots(size)) {
+        return Ok(false);
+    }
     let is_useful = |state: &mut State| match state.place(size, Purpose::Pool) {
         // There is no memory.
         Ok(Vacancy::Unallocated(_)) => is_full.then_some(()),

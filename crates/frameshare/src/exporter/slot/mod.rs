@@ -52,6 +52,10 @@ pub enum Purpose {
     Pool,
     /// The caller copies a frame into it, publishes it and drops it.
     Copy,
+    /// As `Copy`, in one of the present slots: for a caller whose attempt to get a further one has
+    /// just failed. Nothing is allocated, unless the writer is far ahead of its GPU, and the GPU
+    /// writes no slot within 0.1 s.
+    Reuse,
 }
 
 impl From<Interrupted> for AcquireError {

@@ -81,7 +81,7 @@ impl State {
 
     /// Returns whether one more slot may be used for this purpose.
     fn may_take(&self, purpose: Purpose) -> bool {
-        purpose == Purpose::Copy || self.promised_slots() < self.config.max_slots
+        purpose != Purpose::Pool || self.promised_slots() < self.config.max_slots
     }
 
     /// Returns a free slot of the open generation of this kind, or capacity for one, if there is

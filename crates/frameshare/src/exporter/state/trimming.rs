@@ -93,7 +93,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
             let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
-            exporter.set_history(History::Frames(0));
+            exporter.set_history(History::Frames(0)).unwrap();
             Self { _folder: folder, endpoint, exporter, interrupt: Interrupt::new().unwrap() }
         }
 

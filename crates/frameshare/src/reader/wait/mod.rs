@@ -40,6 +40,8 @@ pub(super) struct Waits {
     /// Time without a frame before the last sleep ended.
     last_wait: Duration,
     windows: Windows,
+    /// Time spent in windows.
+    windowed: Duration,
     spun: Spun,
 }
 
@@ -64,7 +66,12 @@ type Next = Result<Option<Item>, ReadError>;
 
 impl Waits {
     pub fn new() -> Self {
-        Self { last_wait: Duration::MAX, windows: Windows::default(), spun: Spun::default() }
+        Self {
+            last_wait: Duration::MAX,
+            windows: Windows::default(),
+            windowed: Duration::ZERO,
+            spun: Spun::default(),
+        }
     }
 
     pub fn spun(&self) -> Spun {
@@ -160,7 +167,7 @@ impl Waits {
     fn sleep(&mut self, connection: &mut Connection, config: &Config, limits: Limits<'_>) -> Next {
         let mut window = None;
         if config.spin > 0 && Spin::is_allowed() {
-            window = self.windows.next(config.spin, self.spun.time, monotonic_ns());
+            window = self.windows.next(config.spin, self.windowed, monotonic_ns());
         }
         // Set when a frame with a pending fence arrives, however long the frame took to arrive.
         let mut fence: Option<Backoff> = None;
@@ -230,7 +237,9 @@ impl Waits {
     fn spin_within(&mut self, window: Window, connection: &mut Connection, limits: Limits<'_>) -> Next {
         connection.end_sleep();
         let mut spin = Spin::of(Duration::from_nanos(window.end.saturating_sub(monotonic_ns())));
+        let before = self.spun.time;
         let item = self.spin(connection, limits, || spin.again());
+        self.windowed += self.spun.time - before;
         let has_item = matches!(item, Ok(Some(_)));
         self.windows.add_spin(has_item, monotonic_ns());
         if has_item {

@@ -9,8 +9,14 @@
 use super::arrivals::Arrivals;
 use std::time::Duration;
 
-/// Time for which the unspent share is kept, in ns. Larger debts are forgiven.
+/// Time for which the unspent share is kept, in ns.
 const KEPT: i64 = 500_000_000;
+
+/// Number of periods whose share may be spent in advance.
+const OVERDRAFT: i64 = 4;
+
+/// Bound of what was spent beyond the share, in ns: some windows of the longest period.
+const DEBT: i64 = 60_000_000_000;
 
 /// The part of the unspent share that one window may take.
 const PART: i64 = 8;
@@ -99,14 +105,19 @@ impl Windows {
     }
 
     /// Returns the next window; none if the share (% of a core) affords none, or if the stream
-    /// pauses. `spun` is the time of all spins so far.
+    /// pauses. `spun` is the time of all spins in windows so far: whatever times the exporter
+    /// writes, a spin beyond the share is made up for before the next one.
     pub fn next(&mut self, share: u32, spun: Duration, now: u64) -> Option<Window> {
         let unspent = self.account.settle(share, spun, now);
         if now < self.rest {
             return None;
         }
         let rhythm = self.arrivals.rhythm()?;
-        let budget = rhythm.period * i64::from(share) / 100 + unspent / PART;
+        let earned = rhythm.period * i64::from(share) / 100;
+        if unspent + OVERDRAFT * earned <= 0 {
+            return None;
+        }
+        let budget = earned + unspent / PART;
         let lead = EARLINESS + self.overshoots.most();
         let Some((offsets, cost)) = rhythm.widest(lead - self.overshoots.typical(), budget) else {
             // Overshoots are measured before windows only, so large ones would stay forever.
@@ -136,9 +147,12 @@ impl Account {
     /// Returns the unspent time, which is negative after more spins than the share affords.
     fn settle(&mut self, share: u32, spun: Duration, now: u64) -> i64 {
         let (spun, limit) = (spun.as_nanos() as u64, KEPT / 100 * i64::from(share));
-        let earned = now.saturating_sub(self.at).min(KEPT as u64) / 100 * u64::from(share);
-        let spent = spun.saturating_sub(self.spun).min(KEPT as u64 * 2);
-        self.unspent = (self.unspent + earned as i64 - spent as i64).clamp(-limit, limit);
+        if self.at == 0 {
+            self.at = now;
+        }
+        let earned = now.saturating_sub(self.at).min(DEBT as u64) / 100 * u64::from(share);
+        let spent = spun.saturating_sub(self.spun).min(DEBT as u64);
+        self.unspent = (self.unspent + earned as i64 - spent as i64).clamp(-DEBT, limit);
         (self.at, self.spun) = (now, spun);
         self.unspent
     }
@@ -304,6 +318,40 @@ mod tests {
         }
     }
 
+    /// Returns the share of a core, in %, that a reader spends in a minute of a stream whose
+    /// exporter claims that one of `number` frames was late, and publishes each frame when the
+    /// reader has stopped to spin for it.
+    fn spent_for_a_liar(share: u32, rate: i64, number: i64, late: i64) -> f64 {
+        let (period, mut windows, mut spun) = (1_000 * MILLISECOND / rate, Windows::default(), 0);
+        for frame in 0..60 * rate {
+            let claimed = (START + frame * period + i64::from(frame % number == 0) * late) as u64;
+            let mut now = claimed;
+            if let Some(window) = windows.next(share, Duration::from_nanos(spun), claimed - period as u64 / 2)
+            {
+                let begin = window.begin.max(claimed - period as u64 / 2);
+                spun += window.end.saturating_sub(begin);
+                windows.add_spin(false, window.end);
+                now = now.max(window.end + 1_000_000);
+            }
+            windows.add_frame(claimed, now);
+        }
+        spun as f64 / 6e8
+    }
+
+    #[test]
+    fn share_holds_whatever_times_the_exporter_claims() {
+        for (share, rate) in [(1, 5), (1, 15), (1, 30), (5, 5), (5, 10), (10, 5), (25, 60)] {
+            for number in [2, 4, 16, 40, 60] {
+                for late in [2, 3, 5].map(|part| 1_000 * MILLISECOND / rate / part) {
+                    let spent = spent_for_a_liar(share, rate, number, late);
+                    // The last window is not made up for yet.
+                    let most = f64::from(share) + 100.0 / (60 * rate) as f64;
+                    assert!(spent <= most, "{share} %, {rate}/s, one of {number} by {late}: {spent} %");
+                }
+            }
+        }
+    }
+
     const SHARE: u32 = 5;
     const SECOND: u64 = 1_000_000_000;
     const LAST: u64 = START as u64 + 39 * PERIOD as u64;
@@ -403,16 +451,18 @@ mod tests {
     }
 
     #[test]
-    fn account_keeps_unspent_time_and_debts_for_half_a_second() {
+    fn account_keeps_unspent_time_for_half_a_second_and_debts() {
         let mut account = Account::default();
         let kept = KEPT / 100 * 20;
         let mut settle = |spun, now| account.settle(20, Duration::from_millis(spun), now);
-        assert_eq!(settle(0, 10 * SECOND), kept);
+        assert_eq!((settle(0, 9 * SECOND), settle(0, 10 * SECOND)), (0, kept));
         assert_eq!(settle(30, 10 * SECOND), kept - 30 * MILLISECOND);
         assert_eq!(settle(30, 10 * SECOND + 50_000_000), kept - 20 * MILLISECOND);
-        assert_eq!(settle(5_000, 11 * SECOND), -kept);
+        let debt = kept - 30 * MILLISECOND + 200 * MILLISECOND - 4_970 * MILLISECOND;
+        assert_eq!(settle(5_000, 11 * SECOND), debt);
         // The clock of this process never steps back, but nothing relies on it.
-        assert_eq!(settle(5_000, 0), -kept);
+        assert_eq!(settle(5_000, 0), debt);
+        assert_eq!(settle(1_000_000, 0), -DEBT);
     }
 
     /// The exporter may write any times.
