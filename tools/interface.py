@@ -501,28 +501,33 @@ def canonical(value):
 
 def drift(lines):
     """Return options whose default in an interface is not the engine's."""
-    engine = {name: canonical(value) for name, value in re.findall(r"^option (\S+) = (.*)$", lines, re.MULTILINE)}
+
+    def all_of(pattern, text=lines):
+        return re.findall(pattern, text, re.MULTILINE)
+
+    engine = {name: canonical(value) for name, value in all_of(r"^option (\S+) = (.*)$")}
+    sides = {"framesharesink": "exporter", "framesharesrc": "reader"}
     found = []  # (configuration, option, interface, default)
-    for element, name, value in re.findall(r"^property (framesharesink|framesharesrc)[.]([\w-]+): \w+ = (\S*?)(?: in .*|,.*)$", lines, re.MULTILINE):
-        side = "exporter" if element == "framesharesink" else "reader"
-        found.append((side, name.replace("-", "_"), f"{element}.{name}", value))
-    for function, arguments in re.findall(r"^python (frameshare[.](?:create|open)\w*) def\((.*)\) ->", lines, re.MULTILINE):
-        side = "exporter" if ".create" in function else "reader"
-        for name, kind_, value in re.findall(r"(\w+): ([^=]*?)=('\w+'|[\w.-]+)", arguments):
+    for element, name, value in all_of(r"^property (framesharesink|framesharesrc)[.]([\w-]+): \w+ = ([^\s,]*)"):
+        found.append((sides[element], name, f"{element}.{name}", value))
+    for function, arguments in all_of(r"^python (frameshare[.](?:create|open)\w*) def\((.*)\) ->"):
+        for name, type_, value in all_of(r"(\w+): ((?:[^,=\[]|\[[^]]*\])*)=('\w+'|[\w.-]+)", arguments):
             # Python's times are seconds.
-            seconds = "float" in kind_ and value != "None"
-            found.append((side, name, f"{function}.{name}", f"{value} s" if seconds else value))
+            value = f"{value} s" if "float" in type_ and value != "None" else value
+            found.append(("exporter" if ".create" in function else "reader", name, f"{function}.{name}", value))
     rows = (ROOT / "docs/limits.md").read_text().split("Fixed:")[0]
-    for names, source, values in re.findall(r"^\| (`.*?`)( of `framesharesrc`)? \| (.*?) \|", rows, re.MULTILINE):
-        names = re.findall(r"`([\w-]+)`", names)
-        values = values.split(", ")
-        for name, value in zip(names, values if len(values) == len(names) else [values[0]] * (len(names) - 1) + values[-1:]):
-            element = "framesharesrc" if source else "framesharesink"
-            found.append(("reader" if source else "exporter", name.replace("-", "_"), f"{element}.{name}", value))
+    for names, of_source, defaults in all_of(r"^\| (`.*?`)( of `framesharesrc`)? \| (.*?) \|", rows):
+        element = "framesharesrc" if of_source else "framesharesink"
+        names, defaults = all_of(r"`([\w-]+)`", names), defaults.split(", ")
+        # The first options of a row may share a default.
+        defaults = defaults[:1] * (len(names) - len(defaults)) + defaults
+        for name, value in zip(names, defaults):
+            found.append((sides[element], name, f"{element}.{name}", value))
+    named = [(f"{side}.{name.replace('-', '_')}", interface, value) for side, name, interface, value in found]
     return [
-        f"{interface} is {value} by default, and {side}::Config::{name} is {engine[f'{side}.{name}']}"
-        for side, name, interface, value in found
-        if f"{side}.{name}" in engine and interface not in DEFAULTS and canonical(value) != engine[f"{side}.{name}"]
+        f"{interface} is {value} by default, and {option} of the engine is {engine[option]}"
+        for option, interface, value in named
+        if option in engine and interface not in DEFAULTS and canonical(value) != engine[option]
     ]
 
 

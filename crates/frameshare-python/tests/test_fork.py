@@ -121,7 +121,7 @@ def test_stream_pickles_with_its_configuration(publish: Publish) -> None:
                 "spin": 5,
                 "device": "cpu",
                 "reconnect": False,
-                "timeout": 5.0,
+                "connection_timeout": 5.0,
             }
             assert other.next(PATIENCE) is not None
 

@@ -30,7 +30,7 @@ def created(format="RGB", width=640, height=480, **options):
 
 
 def opened(**options):
-    return frameshare.open("cam0", **{"policy": "lossless", "timeout": PATIENCE, **options})
+    return frameshare.open("cam0", **{"policy": "lossless", "connection_timeout": PATIENCE, **options})
 
 
 def image(*shape, dtype="uint8"):

@@ -24,7 +24,7 @@ def camera(**options):
 
 
 def frames_of(**options):
-    return frameshare.open("cam0", **{"policy": "lossless", "timeout": PATIENCE, **options})
+    return frameshare.open("cam0", **{"policy": "lossless", "connection_timeout": PATIENCE, **options})
 
 
 def shoot(exporter, count=1):
