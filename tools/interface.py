@@ -46,6 +46,8 @@ EXPERIMENTAL = [
     "python frameshare.(create_results|open_results|Key|Matcher|ResultExporter|ResultStream)",
     # recordings
     "(command|json) (record|play)",
+    # pages that are to be parts of others
+    "page docs/(?!(c|concepts|gpu|ingest|performance|python|rust|tool|verification)[.]md)",
 ]
 # Options with another default than the engine's, and the reason.
 DEFAULTS = {
@@ -471,11 +473,16 @@ def environment():
 # ---- The file
 
 
+def pages():
+    """Return the pages of the manual, which others link to."""
+    return [f"page {file.relative_to(ROOT)}" for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]]
+
+
 def generate():
     """Return the content of the file, and the reasons for parts that are left out."""
     is_experimental = re.compile("|".join(EXPERIMENTAL)).match
     blocks, skipped = [HEADER], []
-    for part in (elements, rust, c, cpp, python, command, metrics, environment):
+    for part in (elements, rust, c, cpp, python, command, metrics, environment, pages):
         try:
             lines = part()
         except Skipped as reason:
