@@ -79,7 +79,8 @@ struct Reading {
     layouts: Option<Arc<Layouts>>,
 }
 
-/// Opens a stream by its name or path, and waits up to `connection_timeout` seconds for its exporter.
+/// Opens a stream by its name or path, and waits up to `connection_timeout` seconds for its
+/// exporter.
 ///
 /// `policy` is "latest", which takes the newest frame and never delays the exporter, or "lossless".
 /// `max_held` is the number of frames that this process may hold at once, up to 64. `spin` is the

@@ -85,8 +85,8 @@
 //!   one thread at a time, their frames from any. An [`exporter::Exporter`] is used from any
 //!   thread.
 //! - Only calls that say so wait, an exporter's as long as a [`Wait`] allows; an [`Interrupt`] ends
-//!   each wait. Dropping frames, readers and exporters waits for no other process and no GPU; [`wait_for_deferred_drops`] waits for what is
-//!   freed later.
+//!   each wait. Dropping frames, readers and exporters waits for no other process and no GPU;
+//!   [`wait_for_deferred_drops`] waits for what is freed later.
 //! - Errors are enums; their texts say what failed and what to do. Nothing panics on what other
 //!   processes send.
 //!

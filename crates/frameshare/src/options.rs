@@ -23,7 +23,9 @@ macro_rules! options {
         pub struct $config:ident {
             $( $(#[doc = $doc:literal])+ pub $name:ident: $type:ty $(as $given:ty)? = $default:expr, )*
         }
-        $( hidden { $( $(#[doc = $hidden_doc:literal])+ pub $hidden:ident: $hidden_type:ty = $hidden_default:expr, )* } )?
+        $( hidden {
+            $( $(#[doc = $hidden_doc:literal])+ pub $hidden:ident: $hidden_type:ty = $hidden_default:expr, )*
+        } )?
     ) => {
         $(#[$head])*
         #[derive(Clone, Debug)]
@@ -52,7 +54,11 @@ macro_rules! options {
 
             /// The options, for interfaces that show them.
             pub const OPTIONS: &'static [$crate::options::ConfigOption] = &[
-                $( $crate::options::ConfigOption { name: stringify!($name), kind: stringify!($type), text: concat!($($doc, "\n"),+) }, )*
+                $( $crate::options::ConfigOption {
+                    name: stringify!($name),
+                    kind: stringify!($type),
+                    text: concat!($($doc, "\n"),+),
+                }, )*
             ];
 
             /// Returns the value of each of [`Self::OPTIONS`] as text.

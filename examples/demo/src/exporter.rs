@@ -25,9 +25,10 @@ use std::{
 /// A line on standard input starts the video, when all readers are connected. The end of the input
 /// ends the stream, and all readers with it: also when the process on the other side was killed.
 pub fn export(video: &Path, stream: &StreamName, loops: u32) -> Result<()> {
-    // Hardware decoders use their own memory. The demo shows frames in system memory.
+    // Hardware decoders use their own memory. The recorder of a busy machine ends late.
     let pipeline = Pipeline::parse(&format!(
-        "filesrc name=file ! decodebin force-sw-decoders=true ! video/x-raw ! framesharesink name=sink stream={stream}"
+        "filesrc name=file ! decodebin force-sw-decoders=true ! video/x-raw \
+         ! framesharesink name=sink stream={stream} drain-timeout=600000000000"
     ))?;
     pipeline.element("file")?.set_property("location", video);
     let sink = pipeline.element("sink")?;

@@ -49,8 +49,8 @@ pub enum SlowReaders {
 pub enum History {
     /// The number of frames of the present format that are kept, 0 or 1. With 0, the default, a
     /// reader waits for the next frame. With 1 the exporter keeps the last frame, which takes one
-    /// slot, for readers that join when no other frame has followed it for 200 ms. Frames in adopted
-    /// memory are not kept.
+    /// slot, for readers that join when no other frame has followed it for 200 ms. Frames in
+    /// adopted memory are not kept.
     Frames(u32),
 }
 

@@ -156,8 +156,8 @@ impl Exporter {
     /// published. Work that writes it need not wait for anything: all former accesses have ended.
     ///
     /// If all slots are in use, or there is no memory for a further one, it waits for one of the
-    /// present slots, unless `wait` is [`Wait::No`]. For a copy, `latest` readers lose untaken frames,
-    /// lossless ones are waited for as in a publication, and the wait ends after twice
+    /// present slots, unless `wait` is [`Wait::No`]. For a copy, `latest` readers lose untaken
+    /// frames, lossless ones are waited for as in a publication, and the wait ends after twice
     /// [`Config::reader_timeout`] in any case: a slot that is not free then never will be.
     ///
     /// Dropping the slot unpublished frees it at once. If GPU work on it is under way, pass it to
@@ -384,8 +384,8 @@ impl Exporter {
     /// can be published again.
     ///
     /// # Errors
-    /// [`PublishError`]; the frame's slot and [`Frame::keep`] are kept until the work that writes it
-    /// is done. [`PublishError::Gpu`] also if `written` is a stream that is being captured, or
+    /// [`PublishError`]; the frame's slot and [`Frame::keep`] are kept until the work that writes
+    /// it is done. [`PublishError::Gpu`] also if `written` is a stream that is being captured, or
     /// unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, wait: Wait) -> Result<Sequence, PublishError> {
         delivery::publish(&self.0.shared, frame, wait.into(), &self.0.interrupt)

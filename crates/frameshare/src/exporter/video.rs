@@ -120,7 +120,8 @@ impl VideoExporter {
     /// context writes them. Notices go to the log.
     ///
     /// ```no_run
-    /// use frameshare::{Wait, cuda::{Device, Stream}, exporter::{Config, VideoExporter}, video::VideoFormat};
+    /// use frameshare::{Wait, exporter::{Config, VideoExporter}, video::VideoFormat};
+    /// use frameshare::cuda::{Device, Stream};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let config = Config::default().on_gpu(&Device::find("0")?)?; // a number, or a UUID
     /// let stream = Stream::new(config.gpu.as_ref().ok_or("no GPU")?)?;
@@ -195,12 +196,12 @@ impl VideoExporter {
     /// ready behind all work of the context; [`VideoExporter::publish_on`] is cheaper. The slot is
     /// free when readers have released it and the frame is dropped.
     ///
-    /// Waits for lossless readers, as [`Exporter::publish`]; after an error no reader has the frame,
-    /// and it can be published again.
+    /// Waits for lossless readers, as [`Exporter::publish`]; after an error no reader has the
+    /// frame, and it can be published again.
     ///
     /// # Errors
-    /// [`VideoExporterError::Publish`] if readers made no room in time, the wait was interrupted, or
-    /// the frame is another exporter's; [`VideoExporterError::FormerFormat`].
+    /// [`VideoExporterError::Publish`] if readers made no room in time, the wait was interrupted,
+    /// or the frame is another exporter's; [`VideoExporterError::FormerFormat`].
     pub fn publish(&self, frame: &NewFrame, wait: Wait) -> Result<Sequence, VideoExporterError> {
         let is_host = frame.slot.as_ptr().is_some();
         self.publish_written(frame, if is_host { Written::Cpu } else { Written::Somewhere }, wait)
@@ -243,8 +244,8 @@ impl VideoExporter {
         self.layout.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a publication of a frame, for fields that [`NewFrame`] does not have, to be passed to
-    /// [`Exporter::publish`] before the format changes. The frame is read-only from now on.
+    /// Returns a publication of a frame, for fields that [`NewFrame`] does not have, to be passed
+    /// to [`Exporter::publish`] before the format changes. The frame is read-only from now on.
     ///
     /// # Errors
     /// [`VideoExporterError::FormerFormat`].
