@@ -228,16 +228,12 @@ impl VideoExporter {
         wait: Wait,
     ) -> Result<Sequence, VideoExporterError> {
         let layout = self.layout();
-        let was_shared = frame.is_shared.swap(true, Relaxed);
-        let published = self.describe_in(&layout, frame, written).and_then(|described| {
-            frame.slot.for_publication();
-            Ok(self.exporter.publish(described, wait)?)
-        });
-        if published.is_err() {
-            // No reader has it.
-            frame.is_shared.store(was_shared, Relaxed);
-        }
-        published
+        let described = self.describe_in(&layout, frame, written)?;
+        frame.slot.for_publication();
+        let sequence = self.exporter.publish(described, wait)?;
+        // Nothing writes the bytes before: the frame is borrowed.
+        frame.is_shared.store(true, Relaxed);
+        Ok(sequence)
     }
 
     fn layout(&self) -> RwLockReadGuard<'_, Arc<Layout>> {
