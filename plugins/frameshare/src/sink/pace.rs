@@ -15,9 +15,6 @@ use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::time::{Duration, Instant};
 
-/// Time after the last frame from which on a joining reader gets a kept one, as in the engine.
-const SLOW: Duration = Duration::from_millis(200);
-
 impl FrameshareSink {
     /// Asks upstream whether it is live.
     pub(super) fn find_out_liveness(&self) {
@@ -30,12 +27,9 @@ impl FrameshareSink {
     /// Applies the treatment of slow and of joining readers that suits upstream, its caps and the
     /// present properties.
     pub(super) fn set_pace(&self, stream: &Stream) {
-        let (slow_readers, history) = {
+        let (slow_readers, waits_for_connection) = {
             let settings = lock(&self.settings);
-            // While the stream waits for a connection, a joining reader gets the next frame at
-            // once.
-            let history = if settings.wait_for_connection { None } else { settings.history().ok() };
-            (settings.slow_readers, history)
+            (settings.slow_readers, settings.wait_for_connection)
         };
         let is_paced = self.obj().is_sync();
         let (is_live, is_raw_video) = {
@@ -53,12 +47,14 @@ impl FrameshareSink {
             // Upstream can wait, and no clock does not.
             kinds::SlowReaders::Auto | kinds::SlowReaders::Wait => SlowReaders::Wait,
         };
-        let kept = history.filter(|_| is_raw_video).unwrap_or_default();
+        // While the stream waits for a connection, a joining reader gets the next frame at once.
+        let keeps = is_raw_video && !waits_for_connection;
+        let kept = if keeps { stream.history } else { History::default() };
         let pace = Some((treatment, kept));
         if std::mem::replace(&mut self.input().pace, pace) != pace {
             gst::debug!(CAT, imp = self, "{treatment:?}, {kept:?} (live: {is_live}, sync: {is_paced})");
             stream.exporter.set_slow_readers(treatment);
-            // The property was checked when the stream was opened.
+            // It was checked when the stream was opened.
             let _ = stream.exporter.set_history(kept);
         }
     }
@@ -80,7 +76,7 @@ impl FrameshareSink {
         let input = self.input();
         let keeps = input.pace.is_some_and(|(_, history)| history != History::default());
         let may_copy = stream.export == Export::Auto && !stream.has_device_layout();
-        keeps && may_copy && input.published.is_some_and(|last| last.elapsed() >= SLOW)
+        keeps && may_copy && input.published.is_some_and(|last| last.elapsed() >= stream.history_pause)
     }
 
     /// Records a publication, and how long it took.

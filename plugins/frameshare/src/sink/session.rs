@@ -22,7 +22,9 @@ impl FrameshareSink {
     pub(super) fn open(&self) -> Result<(), gst::ErrorMessage> {
         let settings = lock(&self.settings).clone();
         let endpoint = settings.endpoint()?;
-        settings.history().map_err(|error| gst::error_msg!(gst::ResourceError::Settings, ("{}", error)))?;
+        let history = settings
+            .history()
+            .map_err(|error| gst::error_msg!(gst::ResourceError::Settings, ("{}", error)))?;
         let sink = self.obj().downgrade();
         let observer = move |notice| {
             if let Some(sink) = sink.upgrade() {
@@ -40,7 +42,7 @@ impl FrameshareSink {
             Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
         }
         *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, gpu, &settings)));
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, gpu, &settings, history)));
         // Readers that connected before are counted.
         self.obj().notify("num-clients");
         Ok(())

@@ -19,12 +19,15 @@ use crate::{
 };
 use frameshare::{
     Sequence, Wait,
-    exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot, Unit},
+    exporter::{AcquireError, Exporter, Frame, History, PublishError, Purpose, Slot, Unit},
     fence::Written,
 };
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 /// Presentation and decoding time in ns of `CLOCK_MONOTONIC`, and duration in ns.
@@ -61,6 +64,10 @@ pub(super) struct Stream {
     /// The reason why there is no GPU so far.
     no_gpu: NoGpu,
     pub(super) export: Export,
+    /// Frames of raw video that are kept for readers that join later.
+    pub(super) history: History,
+    /// Time after the last frame from which on a joining reader gets a kept one.
+    pub(super) history_pause: Duration,
     pub(super) surfaces: Surfaces,
     /// Upstream's dma-bufs may be shared in place.
     pub(super) shares_dma_bufs: bool,
@@ -75,7 +82,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(exporter: Exporter, gpu: Result<Gpu, NoGpu>, settings: &Settings) -> Self {
+    pub(super) fn new(
+        exporter: Exporter,
+        gpu: Result<Gpu, NoGpu>,
+        settings: &Settings,
+        history: History,
+    ) -> Self {
         let slots = Arc::new(SlotAllocator::new(exporter.clone()));
         let (gpu, no_gpu) = match gpu {
             Ok(gpu) => (OnceLock::from(gpu), NoGpu::NotYet),
@@ -90,6 +102,8 @@ impl Stream {
             gpu,
             no_gpu,
             export: settings.export,
+            history,
+            history_pause: settings.config.history_pause,
             surfaces: Surfaces::default(),
             shares_dma_bufs: settings.memory == Memory::Auto,
             has_shared_dma_bufs: AtomicBool::new(false),
