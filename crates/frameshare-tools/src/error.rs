@@ -55,7 +55,7 @@ pub enum Error {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
-    Export(#[from] VideoExporterError),
+    Export(VideoExporterError),
     #[error("cannot send an event: {0}")]
     Event(#[from] EventTooLong),
     #[error("{0}")]
@@ -131,6 +131,15 @@ fn ambiguous(reader: &str, ids: &[u64]) -> String {
     }
 }
 
+impl From<VideoExporterError> for Error {
+    fn from(error: VideoExporterError) -> Self {
+        match error {
+            VideoExporterError::Bind(error) => Self::Bind(error),
+            error => Self::Export(error),
+        }
+    }
+}
+
 impl Error {
     /// Returns whether the user has ended the command: by a signal, or by the exit of the process
     /// that reads stdout, such as `head`.
@@ -147,12 +156,7 @@ impl Error {
         ExitCode::from(match self {
             Self::InvalidStream { .. } | Self::Endpoint(_) | Self::NotPng { .. } => 2,
             Self::Format(_) | Self::Pattern { .. } => 2,
-            Self::Bind(BindError::Io { source, .. })
-            | Self::Export(VideoExporterError::Bind(BindError::Io { source, .. }))
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                4
-            }
+            Self::Bind(BindError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => 4,
             Self::Observe(ObserveError::NotThere { .. } | ObserveError::NoSuchReader { .. }) => 3,
             Self::Connect(ConnectError::NotThere { .. }) => 3,
             Self::Reader { ids, .. } => {
