@@ -179,13 +179,13 @@ impl Exporter {
             };
             match purpose {
                 _ if wait == Wait::No => return Err(why),
-                Purpose::Copy | Purpose::Reuse => return self.wait_for_slot(size, why, timeout),
                 Purpose::Pool => {
                     let (shared, interrupt) = (&self.0.shared, &self.0.interrupt);
                     if !backpressure::wait_for_pool_slot(shared, interrupt, timeout, size, &why)? {
                         return Err(why);
                     }
                 }
+                _ => return self.wait_for_slot(size, why, timeout),
             }
         }
     }
