@@ -10,7 +10,7 @@ use super::{array::Place, target::Video};
 use crate::{
     error::{ClosedError, Error, OrRaise, TimeoutError, ToException},
     fork::{OfProcess, Process},
-    wait::{Deadline, Turn},
+    wait::Deadline,
 };
 use frameshare::{
     Wait,
@@ -63,8 +63,6 @@ pub struct Shared {
     pub video: Option<Video>,
     pub gpu: Option<Arc<Context>>,
     reader_timeout: Duration,
-    /// Frames are published by one thread at a time.
-    turn: Turn,
 }
 
 impl fmt::Debug for Shared {
@@ -89,7 +87,6 @@ impl Shared {
             video,
             gpu,
             reader_timeout,
-            turn: Turn::default(),
         }
     }
 
@@ -228,7 +225,6 @@ impl Shared {
             (described.slot, described.size, described.written, described.planes);
         loop {
             let published = py.detach(|| {
-                let Some(_turn) = self.turn.take(limit.slice()) else { return Err(PublishError::NoRoom) };
                 let (pts, metadata) = (Some(pts), &times.metadata[..]);
                 let frame = Frame { pts, duration, planes, metadata, ..Frame::new(slot, size, written) };
                 engine.exporter().publish(frame, Wait::For(limit.slice()))
