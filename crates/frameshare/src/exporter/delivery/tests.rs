@@ -111,11 +111,10 @@ fn leases_ended_by_calls() -> [usize; 4] {
 
 #[test]
 fn release_is_found_once_a_frame() {
-    // The service thread polls readers as well when they have just joined.
-    const RIGHT: [usize; 4] = [1, 2, 2, 3];
+    // The service thread polls readers as well when they have just joined. It may then be the one
+    // that drops the user data, before or after the call that would have done so.
     let runs = [(); 5].map(|()| leases_ended_by_calls());
-    assert!(runs.contains(&RIGHT), "{runs:?}");
-    assert!(runs.iter().all(|run| run.iter().zip(RIGHT).all(|(ended, right)| *ended >= right)), "{runs:?}");
+    assert!(runs.contains(&[1, 2, 2, 3]), "{runs:?}");
 }
 
 #[test]
