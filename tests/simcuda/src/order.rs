@@ -247,7 +247,8 @@ pub fn signals(slot: &Slot, value: u64) {
 
 /// Traces that a record of an interprocess event was found complete.
 pub fn waited(slot: &Slot, value: u64) {
-    if is_on() {
+    // An event that was never recorded orders nothing.
+    if is_on() && value > 0 {
         write(format_args!("wait {Who} {} {value:x}", slot.name()));
     }
 }
