@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pairs of accesses that need no order.
+//! Pairs of accesses that need no order: those of a process that has died, and of a survivor.
 
 use crate::shadow::Access;
 
@@ -15,17 +15,31 @@ pub enum Life {
     Ended,
 }
 
-/// Returns why an access needs no order behind an earlier one of a process whose life is `earlier_life`.
-pub fn reason(earlier: &Access, earlier_life: Life, later: &Access) -> Option<&'static str> {
-    match earlier_life {
-        Life::Running => None,
-        // A survivor that reuses memory before that is reported: the queues of the dead process may
-        // still access it.
-        Life::Ended => Some("the kernel reports the process as exited only after its queues have ended"),
-        Life::Dying if earlier.write && !later.write => Some(
-            "the queues of a dead process store its timeline values without lines in the trace, and a reader that \
-             sees one of them reads in order",
-        ),
-        Life::Dying => None,
+/// Whether two accesses need an order that they do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// They need it.
+    Order,
+    /// They need it unless the process of the earlier access is dead. A process that was killed
+    /// leaves no line at once: it is taken for dead if it writes no further line.
+    OrderInLife,
+    /// They need none.
+    Nothing,
+}
+
+/// Returns the need of an access behind an earlier one, whose process has this life.
+pub fn need(earlier: &Access, life: Life, later: &Access) -> Need {
+    // The process counts as exited, for everybody who waits for that, only after its queues ended.
+    if life == Life::Ended {
+        return Need::Nothing;
     }
+    // Two writes of one place: the queues of a dead process run on, and could write over what a
+    // survivor has written.
+    if earlier.write && later.write {
+        return Need::Order;
+    }
+    // What a dead process reads is seen by nobody. What it has written may be torn: its queues store
+    // its timeline values without lines in the trace, and readers whose exporter has died store them
+    // to get free, after they have reported the error.
+    if life == Life::Dying { Need::Nothing } else { Need::OrderInLife }
 }

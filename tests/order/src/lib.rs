@@ -19,7 +19,7 @@ mod line;
 mod shadow;
 
 use clock::{Actor, Clock};
-use exceptions::Life;
+use exceptions::{Life, Need};
 use line::{Item, Line, Range, What, Who};
 use shadow::Shadow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -209,6 +209,8 @@ pub struct Checker {
     /// Completed records of each interprocess event.
     events: HashMap<String, BTreeMap<u64, Rc<Clock>>>,
     memory: HashMap<String, Shadow>,
+    /// Violations if the process of the earlier access is still alive, by that process.
+    suspected: Vec<(usize, Box<Violation>)>,
     summary: Summary,
 }
 
@@ -245,6 +247,18 @@ impl Checker {
         let unreadable = || Violation::Unreadable { line: self.summary.lines, text: text.to_owned() };
         let Line { process: name, what } = line::parse(text).ok_or_else(unreadable)?;
         let at = self.process(name);
+        let result = self.follow(at, name, what);
+        let is_last_line = self.processes[at].life != Life::Running;
+        let (mine, others) =
+            std::mem::take(&mut self.suspected).into_iter().partition::<Vec<_>, _>(|&(owner, _)| owner == at);
+        self.suspected = others;
+        match mine.into_iter().next() {
+            Some((_, violation)) if !is_last_line => result.and(Err(violation)),
+            _ => result,
+        }
+    }
+
+    fn follow(&mut self, at: usize, name: &str, what: What<'_>) -> Result<(), Box<Violation>> {
         let process = &mut self.processes[at];
         match what {
             What::Begin(command) => process.name = format!("{name} `{command}`").into(),
@@ -321,6 +335,7 @@ impl Checker {
                 let clock = process.tick();
                 process.join(Who::Item(item), &clock);
             }
+            What::Exits => {}
             What::Dying => process.life = Life::Dying,
             What::Ended => {
                 process.life = Life::Ended;
@@ -408,13 +423,19 @@ impl Checker {
             });
             let shadow = self.memory.entry(file.clone()).or_default();
             for (earlier, (start, end)) in shadow.access((range.start, range.end), &access, clock) {
-                let life = self.processes[earlier.owner].life;
-                if first.is_ok() && exceptions::reason(&earlier, life, &access).is_none() {
-                    first = Err(Box::new(Violation::Unordered {
+                let owner = earlier.owner;
+                let need = exceptions::need(&earlier, self.processes[owner].life, &access);
+                let violation = || {
+                    Box::new(Violation::Unordered {
                         earlier: (*earlier).clone(),
                         later: (*access).clone(),
                         range: (file.clone(), start, end),
-                    }));
+                    })
+                };
+                match need {
+                    Need::Order if first.is_ok() => first = Err(violation()),
+                    Need::OrderInLife => self.suspected.push((owner, violation())),
+                    _ => {}
                 }
             }
         }

@@ -41,6 +41,7 @@ pub enum What<'a> {
     Synced(Item),
     Enter(Item),
     Leave(Item),
+    Exits,
     Dying,
     Ended,
 }
@@ -84,6 +85,7 @@ pub fn parse(line: &str) -> Option<Line<'_>> {
         "synced" => What::Synced(item(next()?)?),
         "enter" => What::Enter(item(next()?)?),
         "leave" => What::Leave(item(next()?)?),
+        "exits" => What::Exits,
         "dying" => What::Dying,
         "ended" => What::Ended,
         _ => return None,

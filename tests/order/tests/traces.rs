@@ -20,8 +20,10 @@ const READ: &str = "\
 2.b run 7:2 copy r=0.f:ff+1 w=anon:4000+1
 ";
 
+/// The verdict on a trace in which each process has a last line.
 fn verdict(parts: &[&str]) -> Result<(), String> {
-    Checker::new().feed(&parts.concat()).map_err(|violation| violation.to_string())
+    let lines = [parts, &["1.a exits\n", "2.b exits\n"]].concat().concat();
+    Checker::new().feed(&lines).map_err(|violation| violation.to_string())
 }
 
 #[test]
@@ -69,6 +71,17 @@ fn memory_of_ended_process_may_be_reused() {
     assert_eq!(verdict(&[WRITTEN, "1.a dying\n", READ]), Ok(()));
 }
 
+/// What a dead process reads is seen by nobody: a process that writes no further line was killed.
+#[test]
+fn frame_of_killed_reader_may_be_reused() {
+    let reads = WRITTEN.replace("memset w=", "copy r=");
+    let write = "2.b enqueue 7:1\n2.b run 7:1 memset w=0.f:0+100\n";
+    assert_eq!(verdict(&[&reads, write, "1.a dying\n1.a ended\n"]), Ok(()));
+    assert_eq!(verdict(&[&reads, "1.a dying\n", write, "1.a ended\n"]), Ok(()));
+    verdict(&[&reads, write, "1.a synced 1:1\n1.a dying\n"]).unwrap_err();
+    verdict(&[&reads, write, "1.a exits\n1.a dying\n"]).unwrap_err();
+}
+
 #[test]
 fn point_before_last_item_orders_no_later_item() {
     let later = "1.a enqueue 1:2\n1.a run 1:2 memset w=0.f:0+100\n";
@@ -103,14 +116,14 @@ fn run(arguments: &[&str], trace: &str, and: &str) -> Output {
 fn run_fails_with_command_or_violation() {
     assert!(run(&["run"], WRITTEN, "exit 0").status.success());
     assert!(!run(&["run"], WRITTEN, "exit 3").status.success());
-    let reported = run(&["run"], &format!("{WRITTEN}{READ}"), "exit 0");
+    let reported = run(&["run"], &format!("{WRITTEN}{READ}1.a exits\n"), "exit 0");
     assert!(!reported.status.success());
     assert!(String::from_utf8_lossy(&reported.stderr).contains("unordered accesses"));
 }
 
 #[test]
 fn run_aborts_process_of_later_access() {
-    let lines = format!("{WRITTEN}{READ}").replace("2.b", "'$$'.b");
+    let lines = format!("{WRITTEN}{READ}1.a exits\n").replace("2.b", "'$$'.b");
     let started = Instant::now();
     let aborted = run(&["run", "--abort"], &lines, "exec sleep 60");
     assert!(String::from_utf8_lossy(&aborted.stderr).contains("violations"), "{aborted:?}");

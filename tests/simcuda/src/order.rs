@@ -21,6 +21,7 @@
 //! | `wait WHO EVENT VALUE` | the record was found complete |
 //! | `synced S:K` | the CPU has found all items up to K complete |
 //! | `enter S:K`, `leave S:K` | begin and end of a host function |
+//! | `exits` | the process exits, by its exit handlers |
 //! | `dying` | the process is dead; its queues run on, without further lines |
 //! | `ended` | its queues have ended; it counts as exited from now on |
 //!
@@ -283,8 +284,9 @@ pub fn leave_last_lines_to_helper() {
     HAS_HELPER.store(true, Ordering::Release);
 }
 
-/// Traces the exit of the process, unless the helper does so when the queues have ended.
+/// Traces the exit of the process. The helper traces the end of its queues.
 pub fn exits() {
+    write(format_args!("exits"));
     if !HAS_HELPER.load(Ordering::Acquire) {
         write(format_args!("ended"));
     }

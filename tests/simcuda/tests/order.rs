@@ -55,7 +55,7 @@ macro_rules! detected {
 
         cases! {
             $($name)*
-            event_reader value_reader claim_reader relay doomed_reader
+            event_reader value_reader claim_reader relay doomed_writer
         }
     };
 }
@@ -434,31 +434,31 @@ mod cases {
     pub fn end_of_process_order() {
         start();
         let (memory, stream) = (memory(), stream());
-        let mut reader = Process::start("doomed_reader", &[("SIMCUDA_AFTERLIFE_US", "300000")]);
-        reader.send(&export(memory));
-        assert_eq!(reader.receive(), "reading");
-        let reader = reader.kill_without_wait();
+        let mut writer = Process::start("doomed_writer", &[("SIMCUDA_AFTERLIFE_US", "300000")]);
+        writer.send(&export(memory));
+        assert_eq!(writer.receive(), "writing");
+        let writer = writer.kill_without_wait();
         // Its queue runs on until it counts as exited.
-        let reader = if edge() {
-            reader.reap();
+        let writer = if edge() {
+            writer.reap();
             None
         } else {
-            Some(reader)
+            Some(writer)
         };
         write(memory, stream);
         end(memory);
-        reader.into_iter().for_each(Process::reap);
+        writer.into_iter().for_each(Process::reap);
     }
 
-    pub fn doomed_reader() {
+    pub fn doomed_writer() {
         start();
         let (memory, stream) = (import(), stream());
-        read(memory, stream);
+        write(memory, stream);
         settle();
         // One item that is left in the queue.
         let _gate = Gate::on(stream);
-        read(memory, stream);
-        send("reading");
+        write(memory, stream);
+        send("writing");
         receive();
     }
 }

@@ -13,7 +13,7 @@ use frameshare::reader::{self, Frame, Item, ReadError, Reader};
 use frameshare::{Endpoint, Interrupt};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::event::Event;
-use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
+use frameshare_gpu_harness::{GIVEN_UP, graph, order, random::Random};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::Captures;
@@ -400,6 +400,7 @@ fn at_home(on: Where) -> bool {
 fn look(frame: &Frame, tally: &mut Tally) {
     let sequence = frame.descriptor().sequence.0;
     let expected = gpu::byte_of(sequence);
+    order::reads(frame.bytes());
     let wrong = frame.bytes().iter().filter(|byte| byte.load(Ordering::Relaxed) != expected).count();
     if wrong > 0 {
         tally.wrong += 1;

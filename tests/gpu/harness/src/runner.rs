@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{Case, Failed, Needs, Skip, isolate, platform};
+use crate::{Case, Failed, Needs, Skip, isolate, order, platform};
 
 /// Report line of a case.
 #[derive(Serialize)]
@@ -55,7 +55,7 @@ pub fn run(cases: impl Iterator<Item = &'static Case>, wanted: &[String], seed: 
         let begin = Instant::now();
         let verdict = match machine.lacks(case) {
             Some(reason) => Verdict::Skip(reason),
-            None => in_a_process(case, seed),
+            None => in_a_process(case, seed, machine.simulated()),
         };
         let (result, text) = match verdict {
             Verdict::Pass(text) => ("pass", text),
@@ -132,11 +132,13 @@ impl Machine {
 }
 
 /// Runs a case in a process, and kills it with all its peers when it has reported or its time limit
-/// is over.
-fn in_a_process(case: &Case, seed: u64) -> Verdict {
+/// is over. On the simulated driver, its accesses to memory are ordered if it passes.
+fn in_a_process(case: &Case, seed: u64, is_simulated: bool) -> Verdict {
     let attempt = || -> Result<Verdict> {
+        let trace = if is_simulated { order::Trace::begin()? } else { None };
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--case", &case.to_string(), &seed.to_string()])
+            .envs(trace.as_ref().map(order::Trace::variable))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -158,11 +160,15 @@ fn in_a_process(case: &Case, seed: u64) -> Verdict {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let status = child.wait()?;
         let _ = reader.join();
-        match answer {
-            Err(_) => Ok(Verdict::Fail(format!("not complete after {} s", case.seconds))),
-            Ok(text) => serde_json::from_str(text.trim())
-                .with_context(|| format!("the case ended without a result: {status}")),
+        let Ok(text) = answer else {
+            return Ok(Verdict::Fail(format!("not complete after {} s", case.seconds)));
+        };
+        let (verdict, expected) = serde_json::from_str(text.trim())
+            .with_context(|| format!("the case ended without a result: {status}"))?;
+        if let (Verdict::Pass(_), Some(trace)) = (&verdict, trace) {
+            trace.check(expected)?;
         }
+        Ok(verdict)
     };
     attempt().unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
 }
@@ -179,7 +185,7 @@ pub fn conduct(mut cases: impl Iterator<Item = &'static Case>, name: &str, seed:
             },
         },
     };
-    println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
+    println!("{}", serde_json::to_string(&(verdict, order::expected())).unwrap_or_default());
 }
 
 /// Returns a suffix for the report if a peer lost its context; the error text does not say so.

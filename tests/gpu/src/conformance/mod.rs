@@ -20,6 +20,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use frameshare::{FenceKind, MemoryKind};
+use frameshare_gpu_harness::order::{self, Expected};
 use frameshare_gpu_harness::{Case, Needs};
 
 pub use command::{Command, Defect, Reply};
@@ -69,6 +70,9 @@ fn obeyed<K>(check: Check<K>, kind: K, seed: u64) -> Result<String> {
 
 /// Checks that the rule detects each defect.
 fn detected<K: Copy>(check: Check<K>, kind: K, defects: &[Defect], seed: u64) -> Result<String> {
+    let reorders =
+        |defect: &Defect| matches!(defect, Defect::NoWait | Defect::ReadyEarly | Defect::ReleasedEarly);
+    order::expect(if defects.iter().any(reorders) { Expected::Unordered } else { Expected::Any });
     let mut seen = Vec::new();
     for defect in defects {
         match check(Subject { kind, defect: Some(*defect), seed }) {

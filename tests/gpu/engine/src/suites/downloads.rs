@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_gpu_harness::order::{self, Expected};
 
 use super::{Case, FOREVER_US, PATIENCE, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
@@ -101,6 +102,7 @@ fn far_behind(seed: u64) -> Result<String> {
 /// Readers at their credit limit, with held or untaken frames, lose nothing because of downloads
 /// for others.
 fn others_lose_nothing(seed: u64) -> Result<String> {
+    order::expect(Expected::Unordered);
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
     let setup = Setup::with(seed, bind)?;
     let readers = Peer::some(2)?;

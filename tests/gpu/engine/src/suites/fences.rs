@@ -5,6 +5,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
+use frameshare_gpu_harness::order::{self, Expected};
 
 use super::{Case, FOREVER_US, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, caught, frames, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Says, Slow, Use, WasRead, Where};
@@ -185,6 +186,7 @@ const LATE_US: u64 = 5_000;
 
 /// Negative control of the ready fence.
 fn ready_left_out(seed: u64) -> Result<String> {
+    order::expect(Expected::Unordered);
     let mut seen = Vec::new();
     for fence in super::FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
@@ -203,6 +205,7 @@ fn ready_left_out(seed: u64) -> Result<String> {
 /// Work in another context is covered if its stream is named, and not otherwise: the negative
 /// control of the release fence.
 fn another_context(named: bool, seed: u64) -> Result<String> {
+    order::expect(if named { Expected::Ordered } else { Expected::Unordered });
     let mut seen = Vec::new();
     for fence in super::FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
@@ -239,6 +242,7 @@ fn writers_named(seed: u64) -> Result<String> {
 
 /// Its negative control: the fence covers the fast writer, even for frames of the slow one.
 fn writer_misnamed(seed: u64) -> Result<String> {
+    order::expect(Expected::Unordered);
     let mut seen = Vec::new();
     for fence in super::FENCES {
         for read in two_writers(Says::First, fence, 1, seed)? {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind};
+use frameshare_gpu_harness::order::{self, Expected};
 
 use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Setup, to_the_end, wait_until};
 use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
@@ -67,6 +68,8 @@ const LATE: Duration = Duration::from_secs(5);
 
 impl Scenario {
     fn new(seed: u64) -> Result<Scenario> {
+        // A hostile exporter writes frames whenever it likes.
+        order::expect(Expected::Any);
         let honest = Setup::new(MemoryKind::Vmm, seed)?;
         Ok(Scenario { victim: Peer::new()?, harmer: Peer::new()?, place: Place::new()?, honest })
     }
