@@ -51,8 +51,8 @@ pub struct Config {
     /// Items run as early or as late as their order allows. Handles and addresses are used again at
     /// once.
     pub adversary: bool,
-    /// Number of hardware channels per device, `None` without a limit.
-    pub channels: Option<usize>,
+    /// Number of hardware channels per device.
+    pub channels: usize,
 }
 
 /// Returns the settings of this process.
@@ -87,7 +87,7 @@ fn read() -> Config {
         trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
         no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
         adversary,
-        channels: channels(adversary),
+        channels: number("CUDA_DEVICE_MAX_CONNECTIONS", 8).clamp(1, 32) as usize,
     }
 }
 
@@ -101,12 +101,6 @@ fn number(name: &str, otherwise: u64) -> u64 {
         eprintln!("simcuda: invalid {name}={value}: expected a number; using {otherwise}");
         otherwise
     })
-}
-
-/// Returns the number of hardware channels per device, as CUDA documents the variable.
-fn channels(adversary: bool) -> Option<usize> {
-    const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
-    (adversary || text(VARIABLE).is_some()).then(|| number(VARIABLE, 8).clamp(1, 32) as usize)
 }
 
 /// Returns the selected devices: like CUDA, up to the first entry that names no device.

@@ -104,7 +104,7 @@ fn default_stream(kind: Kind, context: usize, state: &Arc<ContextState>) -> Arc<
 impl Context {
     fn create(device: u32, flags: u32) -> Arc<Context> {
         let state = Arc::new(ContextState::new(device));
-        let handle = handles::new();
+        let handle = handles::unused();
         let stream = |kind| default_stream(kind, handle, &state);
         let context = Arc::new(Context {
             handle,

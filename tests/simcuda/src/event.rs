@@ -93,7 +93,8 @@ impl Event {
         }
         if let Some(slot) = self.slot() {
             let op = Op::Record { slot: slot.clone(), value: slot.next() };
-            submit(stream, op, dependencies, Vec::new())?;
+            let point = submit(stream, op, dependencies, Vec::new())?;
+            *last = Record { points: vec![point], ..Record::default() };
             return Ok(());
         }
         let time = Arc::new(OnceLock::new());
@@ -241,6 +242,7 @@ crate::export! {
         match event.slot() {
             Some(slot) => {
                 let value = slot.last();
+                event.last().points.iter().for_each(Point::demand);
                 poll(|| slot.reached(value), || event.state.check().is_err());
             }
             None => {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// Returns a number that was never a handle before.
-pub fn new() -> usize {
+pub fn unused() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x51c0_0000_0010);
     NEXT.fetch_add(0x10, Ordering::Relaxed)
 }
@@ -30,7 +30,7 @@ impl Handles {
 
     /// Returns the handle of an object that is about to be created.
     pub fn take(&self) -> usize {
-        self.destroyed().pop().unwrap_or_else(new)
+        self.destroyed().pop().unwrap_or_else(unused)
     }
 
     /// Makes the handle of a destroyed object available for the next one. Called when no table

@@ -155,7 +155,7 @@ crate::export! {
         graph.check()?;
         graph.set(0)?;
         capture::end(&find(handle)?)?;
-        graph.set(crate::handles::new())
+        graph.set(crate::handles::unused())
     }
 
     fn cuGraphDestroy(_graph: usize) {

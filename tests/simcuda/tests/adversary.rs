@@ -30,8 +30,6 @@ each! {
     stale_stream_is_the_next_one;
     stale_event_is_the_next_one;
     freed_address_is_that_of_next_allocation;
-    waiting_streams_hold_back_all_others;
-    ring_of_waiting_streams_never_ends "CUDA_DEVICE_MAX_CONNECTIONS" = "32";
 }
 
 mod cases {
@@ -58,7 +56,9 @@ mod cases {
         // Some streams run everything at once.
         assert!((8..60).contains(&held.len()), "{} of 64 streams are held", held.len());
         assert_eq!(cuStreamSynchronize(held[0]), 0);
-        assert_eq!((cuEventRecord(event, held[1]), cuEventSynchronize(event)), (0, 0));
+        for (event, stream) in [(event, held[1]), (shared_event(), held[5])] {
+            assert_eq!((cuEventRecord(event, stream), cuEventSynchronize(event)), (0, 0));
+        }
         // A thread that waits for a stream also waits for the work on which that depends.
         assert_eq!((cuEventRecord(event, held[2]), cuStreamWaitEvent(held[3], event, 0)), (0, 0));
         memset(memory, held[3]);
@@ -107,77 +107,34 @@ mod cases {
         assert_eq!((next == stale, cuEventQuery(stale)), if adversary() { (true, 0) } else { (false, 400) });
     }
 
+    /// Frees two allocations, and makes two others.
+    fn check_addresses(allocate: impl Fn() -> u64, free: impl Fn(u64) -> i32) {
+        let (older, stale) = (allocate(), allocate());
+        assert_eq!((free(older), free(stale)), (0, 0));
+        // Memory of the program does not take the addresses.
+        let _other: Vec<_> = (0..4).map(|_| vec![0u8; MIB_2]).collect();
+        let (next, second) = (allocate(), allocate());
+        if adversary() {
+            assert_eq!((next, second), (stale, older));
+        }
+        assert_eq!((free(next), free(second)), (0, 0));
+    }
+
     pub fn freed_address_is_that_of_next_allocation() {
-        let context = start();
-        let stream = stream();
-        let pool = made(|out| cuMemPoolCreate(out, &pool_properties()));
-        let kinds: [(&str, &dyn Fn() -> u64, &dyn Fn(u64) -> i32); 4] = [
-            ("cuMemAlloc", &|| made(|out| cuMemAlloc_v2(out, 64)), &|address| cuMemFree_v2(address)),
-            (
-                "cuMemAllocHost",
-                &|| {
-                    let mut memory = std::ptr::null_mut();
-                    assert_eq!(cuMemAllocHost_v2(&mut memory, 64), 0);
-                    memory as u64
-                },
-                &|address| cuMemFreeHost(address as *mut std::ffi::c_void),
-            ),
-            ("cuMemAddressReserve", &|| made(|out| cuMemAddressReserve(out, MIB_2, 0, 0, 0)), &|address| {
-                cuMemAddressFree(address, MIB_2)
-            }),
-            ("pool", &|| made(|out| cuMemAllocFromPoolAsync(out, 64, pool, stream)), &|address| {
-                cuMemFreeAsync(address, stream).max(cuStreamSynchronize(stream))
-            }),
-        ];
-        for (name, allocate, free) in kinds {
-            let (older, stale) = (allocate(), allocate());
-            assert_eq!((free(older), free(stale)), (0, 0), "{name}");
-            // Memory of the program does not take the addresses.
-            let _other: Vec<_> = (0..4).map(|_| vec![0u8; MIB_2]).collect();
-            let (next, second) = (allocate(), allocate());
-            if adversary() {
-                assert_eq!((next, second), (stale, older), "{name}");
-            }
-            assert_eq!((free(next), free(second)), (0, 0), "{name}");
-        }
-        assert_eq!(cuCtxDestroy_v2(context), 0);
-    }
-
-    pub fn waiting_streams_hold_back_all_others() {
         start();
-        let values = SharedValues::new();
-        let memory = made(|out| cuMemAlloc_v2(out, 64));
-        let other = stream();
-        for waiting in 1..=8 {
-            assert_eq!(cuStreamWaitValue64_v2(stream(), values.at(0), 1, 0), 0);
-            settle();
-            memset(memory, other);
-            if waiting < 8 || !adversary() {
-                assert_eq!(cuStreamSynchronize(other), 0);
-            }
-        }
-        settle();
-        assert_eq!(cuStreamQuery(other), if adversary() { NOT_READY } else { 0 });
-        values.set(0, 1);
-        assert_eq!(cuStreamSynchronize(other), 0);
-    }
-
-    /// Each stream waits for the value that the one before it writes; the last one to be queued
-    /// begins. The variable limits the channels without the adversary, too.
-    pub fn ring_of_waiting_streams_never_ends() {
-        start();
-        let values = SharedValues::new();
-        let streams = [(); 33].map(|()| stream());
-        for (index, &stream) in streams.iter().enumerate().skip(1) {
-            assert_eq!(cuStreamWaitValue64_v2(stream, values.at(index - 1), 1, 0), 0);
-            assert_eq!(cuStreamWriteValue64_v2(stream, values.at(index), 1, 0), 0);
-        }
-        settle();
-        assert_eq!(cuStreamWriteValue64_v2(streams[0], values.at(0), 1, 0), 0);
-        settle();
-        assert_eq!((values.get(0), cuStreamQuery(streams[32])), (0, NOT_READY));
-        // One channel less in use, and the ring ends.
-        values.set(31, 1);
-        assert_eq!(streams.map(|stream| cuStreamSynchronize(stream)), [0; 33]);
+        check_addresses(|| made(|out| cuMemAlloc_v2(out, 64)), cuMemFree_v2);
+        let allocate_host = || {
+            let mut memory = std::ptr::null_mut();
+            assert_eq!(cuMemAllocHost_v2(&mut memory, 64), 0);
+            memory as u64
+        };
+        check_addresses(allocate_host, |address| cuMemFreeHost(address as *mut std::ffi::c_void));
+        let reserve = || made(|out| cuMemAddressReserve(out, MIB_2, 0, 0, 0));
+        check_addresses(reserve, |address| cuMemAddressFree(address, MIB_2));
+        let (stream, pool) = (stream(), made(|out| cuMemPoolCreate(out, &pool_properties())));
+        check_addresses(
+            || made(|out| cuMemAllocFromPoolAsync(out, 64, pool, stream)),
+            |address| cuMemFreeAsync(address, stream).max(cuStreamSynchronize(stream)),
+        );
     }
 }

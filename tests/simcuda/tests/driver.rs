@@ -42,6 +42,9 @@ each! {
     calls_that_free_wait_beside_waiting_stream;
     other_calls_do_not_wait_beside_waiting_stream;
     full_stream_blocks_next_call;
+    as_many_waiting_streams_as_channels_hold_back_others;
+    fewer_waiting_streams_hold_back_none "CUDA_DEVICE_MAX_CONNECTIONS" = "9";
+    ring_of_waiting_streams_never_ends "CUDA_DEVICE_MAX_CONNECTIONS" = "32";
     pool_misuse_is_refused;
     own_ipc_handles_are_refused;
     interprocess_event_4095_fails;
@@ -469,6 +472,54 @@ mod cases {
         });
         assert_eq!(cuStreamSynchronize(stream), 0);
         assert_eq!(bytes(memory, 64), [2; 64]);
+    }
+
+    /// Queues waits in 8 streams; returns whether they hold back another stream.
+    fn waiting_streams_hold_back_others() -> bool {
+        start();
+        let values = SharedValues::new();
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
+        let other = stream();
+        for waiting in 1..=8 {
+            assert_eq!(cuStreamWaitValue64_v2(stream(), values.at(0), 1, 0), 0);
+            settle();
+            assert_eq!(cuMemsetD8Async(memory, 1, 64, other), 0);
+            if waiting < 8 {
+                assert_eq!(cuStreamSynchronize(other), 0);
+            }
+        }
+        settle();
+        let held_back = cuStreamQuery(other) == NOT_READY;
+        values.set(0, 1);
+        assert_eq!(cuStreamSynchronize(other), 0);
+        held_back
+    }
+
+    pub fn as_many_waiting_streams_as_channels_hold_back_others() {
+        assert!(waiting_streams_hold_back_others());
+    }
+
+    pub fn fewer_waiting_streams_hold_back_none() {
+        assert!(!waiting_streams_hold_back_others());
+    }
+
+    /// Each stream waits for the value that the one before it writes; the last one to be queued
+    /// begins.
+    pub fn ring_of_waiting_streams_never_ends() {
+        start();
+        let values = SharedValues::new();
+        let streams = [(); 33].map(|()| stream());
+        for (index, &stream) in streams.iter().enumerate().skip(1) {
+            assert_eq!(cuStreamWaitValue64_v2(stream, values.at(index - 1), 1, 0), 0);
+            assert_eq!(cuStreamWriteValue64_v2(stream, values.at(index), 1, 0), 0);
+        }
+        settle();
+        assert_eq!(cuStreamWriteValue64_v2(streams[0], values.at(0), 1, 0), 0);
+        settle();
+        assert_eq!((values.get(0), cuStreamQuery(streams[32])), (0, NOT_READY));
+        // One channel less in use, and the ring ends.
+        values.set(31, 1);
+        assert_eq!(streams.map(cuStreamSynchronize), [0; 33]);
     }
 
     pub fn pool_misuse_is_refused() {

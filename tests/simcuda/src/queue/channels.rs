@@ -16,20 +16,19 @@ use std::time::Duration;
 static USED: Mutex<[usize; device::MAX]> = Mutex::new([0; device::MAX]);
 static RETURNED: Condvar = Condvar::new();
 
-/// A channel of a device, or of none if channels are not simulated.
-pub struct Channel(Option<u32>);
+/// A channel of a device.
+pub struct Channel(u32);
 
 fn used() -> MutexGuard<'static, [usize; device::MAX]> {
     USED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Blocks until a channel is free or `cancel` returns true.
-pub fn take(device: u32, cancel: impl Fn() -> bool) -> Channel {
-    let Some(channels) = config::get().channels else { return Channel(None) };
+/// Blocks until a channel is free. Returns `None` if `cancel` returns true before.
+pub fn take(device: u32, cancel: impl Fn() -> bool) -> Option<Channel> {
     let mut used = used();
-    while used[device as usize] >= channels {
+    while used[device as usize] >= config::get().channels {
         if cancel() {
-            return Channel(None);
+            return None;
         }
         used = match RETURNED.wait_timeout(used, Duration::from_millis(20)) {
             Ok((used, _)) => used,
@@ -37,14 +36,12 @@ pub fn take(device: u32, cancel: impl Fn() -> bool) -> Channel {
         };
     }
     used[device as usize] += 1;
-    Channel(Some(device))
+    Some(Channel(device))
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        if let Some(device) = self.0 {
-            used()[device as usize] -= 1;
-            RETURNED.notify_one();
-        }
+        used()[self.0 as usize] -= 1;
+        RETURNED.notify_one();
     }
 }

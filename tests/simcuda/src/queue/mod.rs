@@ -93,7 +93,7 @@ impl Point {
     }
 
     /// Ends the holds of all items up to the point, and of the items on which they depend.
-    fn demand(&self) {
+    pub fn demand(&self) {
         let mut demanded = vec![self.clone()];
         while let Some(point) = demanded.pop() {
             demanded.extend(point.stream.demand(point.seq));
@@ -378,7 +378,8 @@ impl Stream {
         }
     }
 
-    fn channel(&self) -> Channel {
+    /// Waits for a hardware channel. Returns `None` if the context fails before.
+    fn channel(&self) -> Option<Channel> {
         channels::take(self.state.device, || self.state.is_unusable())
     }
 
@@ -386,7 +387,7 @@ impl Stream {
         if let Op::Work(work) = &item.op {
             return self.run_work(item, work);
         }
-        let _channel = self.channel();
+        let Some(_channel) = self.channel() else { return };
         match &item.op {
             Op::Marker | Op::Work(_) => {}
             Op::MemOps(ops) => {
@@ -424,7 +425,7 @@ impl Stream {
             if part == Part::SecondHalf {
                 self.hold(item, item.hold.middle.unwrap_or_default());
             }
-            let _channel = self.channel();
+            let Some(_channel) = self.channel() else { return };
             if !memory::with_access(self.state.device, work, || work.run(part)) {
                 self.state.poison(ILLEGAL_ADDRESS.0);
                 return;
