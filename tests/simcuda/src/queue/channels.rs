@@ -42,6 +42,7 @@ pub fn take(device: u32, cancel: impl Fn() -> bool) -> Option<Channel> {
 impl Drop for Channel {
     fn drop(&mut self) {
         used()[self.0 as usize] -= 1;
-        RETURNED.notify_one();
+        // All: the first one to wake up may wait for a channel of another device.
+        RETURNED.notify_all();
     }
 }
