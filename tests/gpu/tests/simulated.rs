@@ -6,7 +6,7 @@ use frameshare_gpu_harness::testing::{self, simulated::driver};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Number of seeds for the suites with delays.
+/// Number of seeds for the suites with delays. The last one runs with the adversary.
 const SEEDS: u64 = 4;
 
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
@@ -29,10 +29,19 @@ fn suites_pass_on_the_simulated_driver() {
         };
         run(1, &["conformance-controls"]);
         run(1, &["limits", "isolation", "devices", "faults"]);
-        for seed in 1..=SEEDS {
+        for seed in 1..SEEDS {
             run(seed, &["conformance", "memory", "fences", "crashes"]);
         }
     });
+}
+
+#[test]
+fn suites_pass_with_adversary() {
+    let driver = driver(&[]);
+    let names = ["conformance", "memory", "fences", "crashes"];
+    let program = env!("CARGO_BIN_EXE_gpu-suites");
+    let mut command = testing::simulated::command(program, driver.path(), SEEDS, &names);
+    must_pass(&command.env("SIMCUDA_ADVERSARY", "1").output().unwrap(), "with the adversary");
 }
 
 /// Drivers before 555 have no context-wide record: the fallback waits instead.

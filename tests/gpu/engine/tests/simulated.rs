@@ -97,8 +97,13 @@ fn seeded_suites_pass_with_seed_2() {
 }
 
 #[test]
-fn seeded_suites_pass_with_seed_3() {
-    seeded_suites_pass(3);
+fn seeded_suites_pass_with_adversary() {
+    let driver = driver(&[]);
+    let arguments = [&["--frames", "60"], &SEEDED[..]].concat();
+    let program = env!("CARGO_BIN_EXE_gpu-engine");
+    let mut command = testing::simulated::command(program, driver.path(), 3, &arguments);
+    // A case that the adversary cannot pass is skipped here, and runs with the seeds above.
+    testing::must_pass(&command.env("SIMCUDA_ADVERSARY", "1").output().unwrap(), "with the adversary");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use frameshare::MemoryKind;
+use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Circulate, Circulated, Command, Connect, End, Read, Slow};
@@ -202,6 +203,10 @@ fn soon(ms: f64, buffers: u64) -> Result<String> {
 fn sleeps_on(seed: u64) -> Result<String> {
     const FRAMES: u64 = 60;
     const TIMES: usize = 5;
+    if std::env::var("SIMCUDA_ADVERSARY").is_ok_and(|value| value == "1") {
+        let why = "with the adversary, buffers come back later than the next publication";
+        return Err(Skip(why.into()).into());
+    }
     let mut found = Vec::new();
     for _ in 0..TIMES {
         let circulate = Circulate { buffers: 3, frames: FRAMES, pace_us: 30_000, ..Circulate::default() };
