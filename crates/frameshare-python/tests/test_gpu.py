@@ -279,7 +279,7 @@ def test_stream_that_is_destroyed_before_the_release_is_caught(gpu):
     """Negative control: without `done_on`, another stream has the handle by the time of the release."""
     used = "cuda.call('cuStreamDestroy_v2', c_void_p(named)); others = [cuda.stream() for _ in range(8)]"
     program = LATE.format(stream="named", used=used)
-    assert gpu(program, SIMCUDA_STRICT="off", SIMCUDA_REUSE_STREAMS="1") == "False\n"
+    assert gpu(program, SIMCUDA_STRICT="off", SIMCUDA_ADVERSARY="1") == "False\n"
 
 
 ENDED = """

@@ -36,7 +36,7 @@ def test_case_passes_on_the_simulated_driver(name):
             **simulated_driver(),
             "PYTHONPATH": os.pathsep.join(sys.path),
             # As the real driver does.
-            "SIMCUDA_REUSE_STREAMS": "1",
+            "SIMCUDA_ADVERSARY": "1",
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

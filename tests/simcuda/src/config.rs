@@ -48,8 +48,11 @@ pub struct Config {
     pub errors: Option<PathBuf>,
     pub trace: bool,
     pub no_peers: bool,
-    /// Handles of destroyed streams are given out again.
-    pub reuses_streams: bool,
+    /// Items run as early or as late as their order allows. Handles and addresses are used again at
+    /// once.
+    pub adversary: bool,
+    /// Number of hardware channels per device, `None` without a limit.
+    pub channels: Option<usize>,
 }
 
 /// Returns the settings of this process.
@@ -64,10 +67,11 @@ pub fn withheld(attribute: i32) -> bool {
 }
 
 fn read() -> Config {
+    let adversary = text("SIMCUDA_ADVERSARY").is_some_and(|value| value != "0");
     let devices = number("SIMCUDA_DEVICES", 1).min(crate::device::MAX as u64) as u32;
     Config {
         seed: number("SIMCUDA_SEED", 1),
-        delay_us: number("SIMCUDA_DELAY_US", 100),
+        delay_us: number("SIMCUDA_DELAY_US", if adversary { 7_000 } else { 100 }),
         post_mortem_us: number("SIMCUDA_AFTERLIFE_US", 25_000),
         visible: visible(devices, text("CUDA_VISIBLE_DEVICES")),
         memory: number("SIMCUDA_MEM", 16 << 30),
@@ -82,7 +86,8 @@ fn read() -> Config {
         errors: text("SIMCUDA_ERRORS").map(PathBuf::from),
         trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
         no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
-        reuses_streams: text("SIMCUDA_REUSE_STREAMS").is_some_and(|value| value != "0"),
+        adversary,
+        channels: channels(adversary),
     }
 }
 
@@ -96,6 +101,12 @@ fn number(name: &str, otherwise: u64) -> u64 {
         eprintln!("simcuda: invalid {name}={value}: expected a number; using {otherwise}");
         otherwise
     })
+}
+
+/// Returns the number of hardware channels per device, as CUDA documents the variable.
+fn channels(adversary: bool) -> Option<usize> {
+    const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+    (adversary || text(VARIABLE).is_some()).then(|| number(VARIABLE, 8).clamp(1, 32) as usize)
 }
 
 /// Returns the selected devices: like CUDA, up to the first entry that names no device.

@@ -7,12 +7,11 @@ use crate::api::{
     PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
 };
 use crate::context_state::ContextState;
-use crate::queue::{Kind, Op, Point, Stream, handles};
-use crate::{capture, config, device, memory};
+use crate::queue::{self, Kind, Op, Point, Stream};
+use crate::{capture, config, device, handles, memory};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -68,12 +67,6 @@ thread_local! {
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns a handle that was never used before, so that handles of destroyed objects stay invalid.
-pub fn new_handle() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0x51c0_0000_0010);
-    NEXT.fetch_add(0x10, Ordering::Relaxed)
-}
-
 /// Returns the context with this handle, even if it has failed.
 pub fn find(handle: usize) -> Result<Arc<Context>, Code> {
     let contexts = CONTEXTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -111,7 +104,7 @@ fn default_stream(kind: Kind, context: usize, state: &Arc<ContextState>) -> Arc<
 impl Context {
     fn create(device: u32, flags: u32) -> Arc<Context> {
         let state = Arc::new(ContextState::new(device));
-        let handle = new_handle();
+        let handle = handles::new();
         let stream = |kind| default_stream(kind, handle, &state);
         let context = Arc::new(Context {
             handle,
@@ -175,7 +168,8 @@ impl Context {
         }
         let mut streams = self.streams();
         for stream in streams.own.drain(..) {
-            handles::remove(stream.handle);
+            queue::handles::remove(stream.handle);
+            queue::handles::release(stream.handle);
             stream.close();
         }
         streams.per_thread.values().chain([&streams.null, &streams.internal]).for_each(|one| one.close());
@@ -209,7 +203,10 @@ pub fn submit(
         Kind::NonBlocking => {}
     }
     dependencies.retain(|point| !point.reached());
-    Ok(stream.push(op, dependencies, ranges))
+    let point = stream.push(op, dependencies, ranges);
+    drop(streams);
+    point.run_ahead();
+    Ok(point)
 }
 
 fn push(handle: usize) {

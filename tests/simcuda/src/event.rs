@@ -3,9 +3,10 @@
 //! Events, process-local and interprocess.
 
 use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
-use crate::context::{self, Context, new_handle, submit};
+use crate::context::{self, Context, submit};
 use crate::context_state::{ContextState, poll};
 use crate::event_page::{self, Slot};
+use crate::handles::Handles;
 use crate::queue::{Op, Point, Stream};
 use crate::{capture, config, stream, strict};
 use std::collections::HashMap;
@@ -48,6 +49,7 @@ struct Record {
     time: Option<Arc<OnceLock<Instant>>>,
 }
 
+static HANDLES: Handles = Handles::new();
 static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
 
 fn find(handle: usize) -> Result<Arc<Event>, Code> {
@@ -62,7 +64,7 @@ fn insert(out: Out<usize>, flags: u32, shared: Option<(Slot, Origin)>) -> Answer
     let context = context::current()?;
     let state = context.state.clone();
     let event = Event { context: context.handle, state, flags, shared, last: Mutex::default() };
-    let handle = new_handle();
+    let handle = HANDLES.take();
     let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     events.get_or_insert_default().insert(handle, Arc::new(event));
     out.set(handle)
@@ -209,6 +211,7 @@ crate::export! {
             let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             events.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
         };
+        HANDLES.release(handle);
         if let Some((slot, Origin::Own)) = &event.shared {
             event_page::destroy(slot);
         }

@@ -147,7 +147,7 @@ fn make() -> Result<Own, Code> {
             Err(_) => return Err(MAP_FAILED),
         };
         file.set_len(SIZE as u64).map_err(|_| OUT_OF_MEMORY)?;
-        let page = Page { nonce: sys::random(), map: Mapping::of_file(file.as_raw_fd(), 0, SIZE)? };
+        let page = Page { nonce: sys::random(), map: Mapping::of_page(file.as_raw_fd(), 0, SIZE)? };
         page.done(0).store(page.nonce, Ordering::Relaxed);
         page.queued(0).store(MAGIC, Ordering::Release);
         let slots = Slots { next: FIRST, free: Vec::new(), waiting: Vec::new() };
@@ -225,7 +225,7 @@ pub fn open([nonce, location, owner]: [u64; 3]) -> Result<Slot, Code> {
             if file.metadata().map_err(|_| MAP_FAILED)?.size() != SIZE as u64 {
                 return Err(MAP_FAILED);
             }
-            let page = Page { nonce, map: Mapping::of_file(file.as_raw_fd(), 0, SIZE)? };
+            let page = Page { nonce, map: Mapping::of_page(file.as_raw_fd(), 0, SIZE)? };
             let same = page.queued(0).load(Ordering::Acquire) == MAGIC
                 && page.done(0).load(Ordering::Relaxed) == nonce;
             if !same {

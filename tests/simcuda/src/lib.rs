@@ -33,6 +33,7 @@ mod event;
 mod event_page;
 mod faults;
 mod gst;
+mod handles;
 mod memop;
 mod memory;
 mod mps;

@@ -3,7 +3,7 @@
 //! Calls that create, query, capture and destroy streams.
 
 use crate::api::{Answer, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
-use crate::context::{self, new_handle, submit};
+use crate::context::{self, submit};
 use crate::queue::{HostFunction, Kind, Op, Stream, handles};
 use crate::{capture, device};
 use std::ffi::c_void;
@@ -36,7 +36,7 @@ fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
     }
     context.wait_to_create();
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
-    let handle = handles::reuse().unwrap_or_else(new_handle);
+    let handle = handles::take();
     let (priority, state) = (priority.clamp(-5, 0), context.state.clone());
     let stream = Stream::new(handle, kind, flags, priority, context.handle, state);
     context.streams().own.push(stream.clone());
@@ -71,6 +71,7 @@ crate::export! {
         if let Ok(context) = context::find(stream.context) {
             context.streams().destroy(handle);
         }
+        handles::release(handle);
         stream.close();
         Ok(())
     }
@@ -154,7 +155,7 @@ crate::export! {
         graph.check()?;
         graph.set(0)?;
         capture::end(&find(handle)?)?;
-        graph.set(new_handle())
+        graph.set(crate::handles::new())
     }
 
     fn cuGraphDestroy(_graph: usize) {

@@ -8,10 +8,12 @@
 //! the table that contains it.
 
 use crate::api::{Code, MAP_FAILED, OUT_OF_MEMORY};
+use crate::config;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard};
 
 /// Size of a page of host memory.
 pub const PAGE: usize = 4096;
@@ -150,16 +152,38 @@ fn lock(kind: libc::c_short, start: u64, len: u64) -> libc::flock {
     lock
 }
 
+/// Address ranges of freed memory, reserved for the next allocations of their length. Empty without
+/// the adversary.
+static FREED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+fn freed() -> MutexGuard<'static, Vec<(usize, usize)>> {
+    FREED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 /// An address range of this process, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
     len: usize,
+    /// Whether the program knows the addresses. With the adversary, the next allocation of the same
+    /// length gets the range that was freed last.
+    is_memory: bool,
 }
 
 impl Mapping {
-    /// Reserves addresses without memory, aligned to the granule.
+    /// Reserves addresses for the program, without memory, aligned to the granule.
     pub fn reserve(len: usize) -> Result<Mapping, Code> {
+        let mut freed = freed();
+        if let Some(index) = freed.iter().rposition(|&(_, other)| other == len) {
+            return Ok(Mapping { start: freed.remove(index).0, len, is_memory: true });
+        }
+        drop(freed);
+        let mut mapping = Mapping::reserve_new(len)?;
+        mapping.is_memory = true;
+        Ok(mapping)
+    }
+
+    fn reserve_new(len: usize) -> Result<Mapping, Code> {
         let span = len.checked_add(GRANULE).ok_or(OUT_OF_MEMORY)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let whole = Mapping::map(std::ptr::null_mut(), span, libc::PROT_NONE, flags, -1, 0)?;
@@ -169,23 +193,33 @@ impl Mapping {
         std::mem::forget(whole);
         for (at, len) in [(first, head), (last, tail)] {
             if len > 0 {
-                drop(Mapping { start: at, len });
+                drop(Mapping { start: at, len, is_memory: false });
             }
         }
-        Ok(Mapping { start, len })
+        Ok(Mapping { start, len, is_memory: false })
     }
 
-    /// Maps shared memory of a file, aligned to the granule.
+    /// Maps memory of the program from a file, aligned to the granule.
     pub fn of_file(fd: RawFd, offset: usize, len: usize) -> Result<Mapping, Code> {
         let mapping = Mapping::reserve(len)?;
         mapping.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
         Ok(mapping)
     }
 
-    /// Maps memory that no file backs.
+    /// Maps pages of a file that are the driver's own.
+    pub fn of_page(fd: RawFd, offset: usize, len: usize) -> Result<Mapping, Code> {
+        let mapping = Mapping::reserve_new(len)?;
+        mapping.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(mapping)
+    }
+
+    /// Maps memory of the program that no file backs.
     pub fn anonymous(len: usize) -> Result<Mapping, Code> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        Mapping::map(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        let mapping = Mapping::reserve(len)?;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Mapping::map(mapping.start as *mut _, len, protection, flags, -1, 0).map(std::mem::forget)?;
+        Ok(mapping)
     }
 
     fn map(
@@ -196,13 +230,13 @@ impl Mapping {
         fd: RawFd,
         offset: usize,
     ) -> Result<Mapping, Code> {
-        // SAFETY: without MAP_FIXED this takes only free addresses; with it, `back_with` passes a
-        // range it owns.
+        // SAFETY: without MAP_FIXED this takes only free addresses; with it, callers pass a range
+        // that they own.
         let start = unsafe { libc::mmap(at, len, protection, flags, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(MAP_FAILED);
         }
-        Ok(Mapping { start: start as usize, len })
+        Ok(Mapping { start: start as usize, len, is_memory: false })
     }
 
     fn back_with(&self, fd: RawFd, offset: usize, len: usize, protection: i32) -> Result<(), Code> {
@@ -213,20 +247,20 @@ impl Mapping {
 
     /// Maps a file's memory at `at`, a part of this range, without access.
     pub fn put(&self, at: usize, len: usize, fd: RawFd) -> Result<(), Code> {
-        Mapping { start: at, len }.borrowed(self).back_with(fd, 0, len, libc::PROT_NONE)
+        self.part(at, len).back_with(fd, 0, len, libc::PROT_NONE)
     }
 
     /// Unmaps the memory at `at`. The addresses stay reserved.
     pub fn take(&self, at: usize, len: usize) -> Result<(), Code> {
-        let part = Mapping { start: at, len }.borrowed(self);
+        let part = self.part(at, len);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         Mapping::map(part.start as *mut _, len, libc::PROT_NONE, flags, -1, 0).map(std::mem::forget)
     }
 
-    /// Checks that a range is a part of another one, and keeps it from being unmapped on its own.
-    fn borrowed(self, of: &Mapping) -> std::mem::ManuallyDrop<Mapping> {
-        assert!(self.start >= of.start && self.start + self.len <= of.start + of.len);
-        std::mem::ManuallyDrop::new(self)
+    /// Returns a part of this range, which is not unmapped on its own.
+    fn part(&self, start: usize, len: usize) -> std::mem::ManuallyDrop<Mapping> {
+        assert!(start >= self.start && start + len <= self.start + self.len);
+        std::mem::ManuallyDrop::new(Mapping { start, len, is_memory: false })
     }
 
     pub fn start(&self) -> usize {
@@ -240,6 +274,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.is_memory && config::get().adversary && self.take(self.start, self.len).is_ok() {
+            freed().push((self.start, self.len));
+            return;
+        }
         // SAFETY: the range belongs to this mapping.
         unsafe { libc::munmap(self.start as *mut _, self.len) };
     }

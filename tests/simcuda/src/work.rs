@@ -8,6 +8,8 @@
 //! the table of regions and keeps the table locked while the work runs. Host memory is kept by the
 //! caller until the work is complete, as CUDA requires.
 
+use std::ops::Range;
+
 /// Source of the bytes.
 #[derive(Debug)]
 pub enum Source {
@@ -17,6 +19,26 @@ pub enum Source {
     Staged(Box<[u8]>),
     /// A repeated value of 1, 2 or 4 bytes.
     Pattern { value: u32, size: usize },
+}
+
+/// A part of the rows, or of the bytes of a single row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    All,
+    FirstHalf,
+    SecondHalf,
+}
+
+impl Part {
+    /// Returns this part of `count` things; the halves meet at a multiple of `unit`.
+    fn of(self, count: usize, unit: usize) -> Range<usize> {
+        let middle = count / 2 / unit * unit;
+        match self {
+            Part::All => 0..count,
+            Part::FirstHalf => 0..middle,
+            Part::SecondHalf => middle..count,
+        }
+    }
 }
 
 /// One copy or memset of `height` rows of `width` bytes.
@@ -53,22 +75,28 @@ impl Work {
         }
     }
 
-    /// Executes some of the rows. Allocates nothing, so that it can also run after the process's
+    /// Executes a part of the work. Allocates nothing, so that it can also run after the process's
     /// death.
-    pub fn run(&self, rows: std::ops::Range<usize>) {
+    pub fn run(&self, part: Part) {
+        // A pattern has at most 4 bytes.
+        let (rows, bytes) = if self.height > 1 {
+            (part.of(self.height, 1), 0..self.width)
+        } else {
+            (0..self.height, part.of(self.width, 4))
+        };
         for row in rows {
-            let to = (self.to + row * self.to_pitch) as *mut u8;
+            let to = (self.to + row * self.to_pitch + bytes.start) as *mut u8;
             let from = match &self.from {
-                Source::At { address, .. } => (address + row * self.from_pitch) as *const u8,
-                Source::Staged(bytes) => bytes[row * self.from_pitch..].as_ptr(),
+                Source::At { address, .. } => (address + row * self.from_pitch + bytes.start) as *const u8,
+                Source::Staged(staged) => staged[row * self.from_pitch + bytes.start..].as_ptr(),
                 &Source::Pattern { value, size } => {
-                    fill(to, self.width, value, size);
+                    fill(to, bytes.len(), value, size);
                     continue;
                 }
             };
-            // SAFETY: see the module header: both rows are valid for `width` bytes; they may
-            // overlap.
-            unsafe { std::ptr::copy(from, to, self.width) }
+            // SAFETY: see the module header: both rows are valid for `width` bytes, and this is a
+            // part of them; they may overlap.
+            unsafe { std::ptr::copy(from, to, bytes.len()) }
         }
     }
 }

@@ -26,12 +26,12 @@ each! {
     fresh_memory_is_not_zeroed;
     null_stream_orders_blocking_streams;
     each_thread_has_default_stream_of_its_own;
+    default_stream_outlives_its_thread;
     wait_refers_to_last_record_before_it;
     context_wide_record_covers_every_stream;
     pageable_source_is_read_before_return;
     cuda_call_in_host_function_is_refused;
     invalid_handles_are_refused;
-    stale_handle_is_that_of_next_stream "SIMCUDA_REUSE_STREAMS" = "1";
     vmm_sizes_must_be_whole_granules;
     write_to_read_only_mapping_poisons_context;
     memory_operations_order_streams;
@@ -39,6 +39,8 @@ each! {
     cpu_store_unblocks_waiting_stream;
     unregistering_waits_for_queued_writes;
     freeing_waits_for_queued_work;
+    calls_that_free_wait_beside_waiting_stream;
+    other_calls_do_not_wait_beside_waiting_stream;
     full_stream_blocks_next_call;
     pool_misuse_is_refused;
     own_ipc_handles_are_refused;
@@ -130,14 +132,25 @@ mod cases {
         assert_eq!(cuEventSynchronize(event), 0);
     }
 
-    pub fn stale_handle_is_that_of_next_stream() {
-        start();
-        let stale = stream();
-        assert_eq!((cuStreamDestroy_v2(stale), cuStreamQuery(stale)), (0, 400));
-        let next = stream();
-        let gate = Gate::on(next);
-        assert_eq!((next, cuStreamQuery(stale)), (stale, NOT_READY));
-        gate.open();
+    pub fn default_stream_outlives_its_thread() {
+        const PER_THREAD: usize = 2;
+        let context = start();
+        let on_a_thread = |call: &(dyn Fn() + Sync)| {
+            let run = || {
+                assert_eq!(cuCtxPushCurrent_v2(context), 0);
+                call();
+            };
+            std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+        };
+        let gate = std::sync::Mutex::new(None);
+        on_a_thread(&|| *gate.lock().unwrap() = Some(Gate::on(PER_THREAD)));
+        // No later thread has the stream of the ended one; its work is still the context's.
+        on_a_thread(&|| assert_eq!(cuStreamQuery(PER_THREAD), 0));
+        assert_eq!(cuStreamQuery(PER_THREAD), 0);
+        let event = made(|out| cuEventCreate(out, 2));
+        assert_eq!((cuCtxRecordEvent(context, event), cuEventQuery(event)), (0, NOT_READY));
+        gate.lock().unwrap().take().unwrap().open();
+        assert_eq!(cuEventSynchronize(event), 0);
     }
 
     pub fn wait_refers_to_last_record_before_it() {
@@ -170,6 +183,13 @@ mod cases {
             gate.open();
             assert_eq!(cuEventSynchronize(event), 0);
         }
+        // A destroyed stream is covered, too.
+        let gate = Gate::on(busy);
+        assert_eq!(cuStreamDestroy_v2(busy), 0);
+        let event = made(|out| cuEventCreate(out, 2));
+        assert_eq!((cuCtxRecordEvent(context, event), cuEventQuery(event)), (0, NOT_READY));
+        gate.open();
+        assert_eq!(cuEventSynchronize(event), 0);
     }
 
     pub fn pageable_source_is_read_before_return() {
@@ -379,6 +399,60 @@ mod cases {
         assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
         waits_for(&gate, move || assert_eq!((cuCtxPushCurrent_v2(context), cuMemFree_v2(memory)), (0, 0)));
         assert_eq!(cuStreamSynchronize(stream), 0);
+    }
+
+    fn host_memory() -> *mut c_void {
+        let mut memory = std::ptr::null_mut();
+        assert_eq!(cuMemAllocHost_v2(&mut memory, 64), 0);
+        memory
+    }
+
+    /// Measured: these calls wait for a stream that has nothing to do with their memory.
+    pub fn calls_that_free_wait_beside_waiting_stream() {
+        let context = start();
+        let (waiting, values, registered) = (stream(), SharedValues::new(), SharedValues::new());
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
+        let (host, registered) = (host_memory() as usize, registered.host as usize);
+        let calls: [&(dyn Fn() -> i32 + Sync); 3] =
+            [&|| cuMemFree_v2(memory), &|| cuMemFreeHost(host as *mut c_void), &|| {
+                cuMemHostUnregister(registered as *mut c_void)
+            }];
+        for (call, value) in calls.into_iter().zip(1..) {
+            let stored = AtomicBool::new(false);
+            assert_eq!(cuStreamWaitValue64_v2(waiting, values.at(0), value, 0), 0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert_eq!((cuCtxPushCurrent_v2(context), call()), (0, 0));
+                    assert!(stored.load(Ordering::Acquire), "call {value} did not wait");
+                });
+                settle();
+                stored.store(true, Ordering::Release);
+                values.set(0, value);
+            });
+        }
+    }
+
+    /// Measured: these calls return while a stream waits.
+    pub fn other_calls_do_not_wait_beside_waiting_stream() {
+        let context = start();
+        let (waiting, values) = (stream(), SharedValues::new());
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
+        assert_eq!(cuStreamWaitValue64_v2(waiting, values.at(0), 1, 0), 0);
+        // The launch: a memset stands for a kernel.
+        let other = stream();
+        assert_eq!((cuMemsetD8Async(memory, 1, 64, other), cuStreamDestroy_v2(other)), (0, 0));
+        assert_eq!(cuCtxRecordEvent(context, made(|out| cuEventCreate(out, 2))), 0);
+        made(|out| cuMemAlloc_v2(out, 1 << 30));
+        let handle = made(|out| cuMemCreate(out, MIB_2, &properties(), 0));
+        let mapped = map(handle, 3);
+        assert_eq!((cuMemUnmap(mapped, MIB_2), cuMemAddressFree(mapped, MIB_2)), (0, 0));
+        assert_eq!(cuMemRelease(handle), 0);
+        host_memory();
+        SharedValues::new();
+        bytes(memory, 64);
+        assert_eq!(cuStreamQuery(waiting), NOT_READY);
+        values.set(0, 1);
+        assert_eq!(cuStreamSynchronize(waiting), 0);
     }
 
     pub fn full_stream_blocks_next_call() {

@@ -11,7 +11,7 @@
 use crate::api::{Answer, INVALID_VALUE, In, NOT_SUPPORTED};
 use crate::context::submit;
 use crate::stream;
-use crate::work::{Source, Work, span};
+use crate::work::{Part, Source, Work, span};
 
 /// Location of one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn stage(from: Rows, width: usize, height: usize) -> Box<[u8]> {
         width,
         height,
     };
-    work.run(0..height);
+    work.run(Part::All);
     bytes
 }
 

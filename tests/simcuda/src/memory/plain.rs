@@ -30,7 +30,7 @@ pub struct StatusPage(Mapping);
 impl StatusPage {
     /// Maps the page that follows `len` bytes of memory.
     pub fn of(file: &OwnedFd, len: usize) -> Result<StatusPage, Code> {
-        Ok(StatusPage(Mapping::of_file(file.as_raw_fd(), len, PAGE)?))
+        Ok(StatusPage(Mapping::of_page(file.as_raw_fd(), len, PAGE)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

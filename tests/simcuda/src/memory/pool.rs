@@ -14,7 +14,8 @@ use super::{Charge, Kind, READ_WRITE, Region};
 use crate::api::{
     ALREADY_MAPPED, Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NOT_SUPPORTED, OUT_OF_MEMORY, Out,
 };
-use crate::context::{self, new_handle, submit};
+use crate::context::{self, submit};
+use crate::handles::Handles;
 use crate::queue::{Op, wait_until_unused};
 use crate::sys::{self, GRANULE, Mapping};
 use crate::{config, device, stream, strict};
@@ -51,7 +52,7 @@ struct Head(Mapping);
 
 impl Head {
     fn of(file: &OwnedFd) -> Result<Head, Code> {
-        Ok(Head(Mapping::of_file(file.as_raw_fd(), 0, GRANULE)?))
+        Ok(Head(Mapping::of_page(file.as_raw_fd(), 0, GRANULE)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -142,7 +143,7 @@ impl Pool {
         nonce: u64,
     ) -> Arc<Pool> {
         let pool = Arc::new(Pool {
-            handle: new_handle(),
+            handle: HANDLES.take(),
             device,
             exportable,
             exported: AtomicBool::new(false),
@@ -169,8 +170,9 @@ impl Pool {
 
     fn take_space(&self, len: usize) -> Result<usize, Code> {
         let mut space = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(index) = space.holes.iter().position(|&(_, hole)| hole == len) {
-            return Ok(space.holes.swap_remove(index).0);
+        // The last freed first.
+        if let Some(index) = space.holes.iter().rposition(|&(_, hole)| hole == len) {
+            return Ok(space.holes.remove(index).0);
         }
         let offset = space.next;
         space.next = offset.checked_add(len).filter(|&end| end <= SPACE).ok_or(OUT_OF_MEMORY)?;
@@ -178,6 +180,7 @@ impl Pool {
     }
 }
 
+static HANDLES: Handles = Handles::new();
 static POOLS_BY_HANDLE: Mutex<Option<HashMap<usize, Arc<Pool>>>> = Mutex::new(None);
 
 fn find(handle: usize) -> Result<Arc<Pool>, Code> {
@@ -376,7 +379,9 @@ crate::export! {
             let mut pools = POOLS_BY_HANDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             pools.get_or_insert_default().remove(&handle)
         };
-        removed.map(drop).ok_or(INVALID_VALUE)
+        removed.ok_or(INVALID_VALUE)?;
+        HANDLES.release(handle);
+        Ok(())
     }
 
     fn cuMemAllocFromPoolAsync(out: Out<u64>, size: usize, pool: usize, stream: usize) {

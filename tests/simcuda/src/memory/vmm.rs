@@ -8,6 +8,7 @@ use crate::api::{
     Answer, Code, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, In, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY,
     Out, UNKNOWN,
 };
+use crate::handles::Handles;
 use crate::sys::{self, GRANULE, Mapping};
 use crate::{config, device};
 use std::collections::{BTreeMap, HashMap};
@@ -90,6 +91,7 @@ struct State {
     reserved: BTreeMap<usize, Arc<Mapping>>,
 }
 
+static HANDLES: Handles = Handles::new();
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 fn state() -> MutexGuard<'static, Option<State>> {
@@ -106,7 +108,7 @@ fn supported() -> Answer {
 }
 
 fn new_handle(allocation: Allocation) -> u64 {
-    let handle = crate::context::new_handle() as u64;
+    let handle = HANDLES.take() as u64;
     with(|state| state.handles.insert(handle, (Arc::new(allocation), 1)));
     handle
 }
@@ -247,7 +249,9 @@ crate::export! {
             entry.1 -= 1;
             Ok(if entry.1 == 0 { state.handles.remove(&handle) } else { None })
         })?;
-        drop(removed);
+        if removed.is_some() {
+            HANDLES.release(handle as usize);
+        }
         Ok(())
     }
 
@@ -360,7 +364,7 @@ crate::export! {
             })
         });
         out.set(handle.unwrap_or_else(|| {
-            let handle = crate::context::new_handle() as u64;
+            let handle = HANDLES.take() as u64;
             with(|state| state.handles.insert(handle, (mapped.allocation.clone(), 1)));
             handle
         }))

@@ -3,25 +3,20 @@
 //! Handles of the streams that a program created.
 
 use super::Stream;
-use crate::config;
+use crate::handles::Handles;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
-/// Handles of destroyed streams that are given out again, the last one first.
-static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static HANDLES: Handles = Handles::new();
 static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
 
 fn write() -> RwLockWriteGuard<'static, Option<HashMap<usize, Arc<Stream>>>> {
     STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn free() -> MutexGuard<'static, Vec<usize>> {
-    FREE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Returns a handle to be given out again, if there is one.
-pub fn reuse() -> Option<usize> {
-    free().pop()
+/// Returns the handle of a stream that is about to be created.
+pub fn take() -> usize {
+    HANDLES.take()
 }
 
 /// Returns the stream with this handle.
@@ -37,9 +32,10 @@ pub fn add(stream: Arc<Stream>) {
 
 /// Removes the handle of a stream, and returns the stream.
 pub fn remove(handle: usize) -> Option<Arc<Stream>> {
-    let removed = write().get_or_insert_default().remove(&handle);
-    if removed.is_some() && config::get().reuses_streams {
-        free().push(handle);
-    }
-    removed
+    write().get_or_insert_default().remove(&handle)
+}
+
+/// Makes the handle of a removed stream available for the next stream.
+pub fn release(handle: usize) {
+    HANDLES.release(handle);
 }

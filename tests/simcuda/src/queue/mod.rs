@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Streams: queues with a thread each, whose speed is derived from the seed.
+//! Streams: queues with a thread each.
 //!
 //! 1. An item runs after all earlier items of its stream and after its dependencies, which are
 //!    fixed when it is queued.
 //! 2. `Log::completed` only grows. It reaches an item's number when the item's effects are in
 //!    memory.
-//! 3. After an error of the context, items are skipped, so that no wait for them blocks forever.
+//! 3. An item may be held although it could run, until a thread of this process waits for it.
+//! 4. After an error of the context, items are skipped, so that no wait for them blocks forever.
 
+mod channels;
 pub mod handles;
+mod pace;
 pub mod post_mortem;
 
 use crate::api::{ILLEGAL_ADDRESS, UNKNOWN};
 use crate::context_state::{ContextState, poll};
 use crate::event_page::Slot;
 use crate::memop::MemOp;
-use crate::work::Work;
+use crate::work::{Part, Work};
 use crate::{config, memory};
+use channels::Channel;
+use pace::{Hold, Pace};
 use post_mortem::Log;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -76,9 +81,36 @@ impl Point {
         self.stream.log.completed.load(Ordering::Acquire) >= self.seq
     }
 
-    /// Blocks until the point is reached or `cancel` returns true.
+    /// Blocks until the point is reached or `cancel` returns true. Ends all holds before the point.
     pub fn wait(&self, cancel: impl Fn() -> bool) {
+        self.demand();
+        self.wait_in_order(cancel);
+    }
+
+    /// Like [`Self::wait`], for a stream: the holds stay.
+    fn wait_in_order(&self, cancel: impl Fn() -> bool) {
         self.stream.wait_until(|_| self.reached() || cancel());
+    }
+
+    /// Ends the holds of all items up to the point, and of the items on which they depend.
+    fn demand(&self) {
+        let mut demanded = vec![self.clone()];
+        while let Some(point) = demanded.pop() {
+            demanded.extend(point.stream.demand(point.seq));
+        }
+    }
+
+    /// With the adversary, waits for an item that runs at once: a GPU can be faster than the call
+    /// that queued its work. Called without locks on streams.
+    pub fn run_ahead(&self) {
+        if !config::get().adversary || self.seq == 0 {
+            return;
+        }
+        let begin = Instant::now();
+        let item = self.stream.lock().items.back().filter(|item| item.seq == self.seq).cloned();
+        if item.is_some_and(|item| item.runs_at_once() && self.stream.is_front(self.seq)) {
+            self.stream.wait_until(|_| self.reached() || begin.elapsed() > RUN_AHEAD);
+        }
     }
 }
 
@@ -89,7 +121,11 @@ pub struct Item {
     pub op: Op,
     /// Memory that the item accesses, which is not freed before the item is complete.
     ranges: Vec<(usize, usize)>,
+    hold: Hold,
 }
+
+/// Longest time for which a call waits for an item that runs at once. Its thread may be delayed.
+const RUN_AHEAD: Duration = Duration::from_millis(1);
 
 /// Capacity of a stream's queue, above which calls block. Measured on an H200 with driver 580: 170
 /// to 200 items, a third of them host functions. That fits a capacity of 1,024 of which a host
@@ -101,6 +137,16 @@ impl Item {
     fn cost(&self) -> usize {
         if matches!(self.op, Op::Host(_)) { HOST_FUNCTION_COST } else { 1 }
     }
+
+    /// Returns whether the item runs at once if it is the next one of its stream, and cannot block.
+    fn runs_at_once(&self) -> bool {
+        let may_block = match &self.op {
+            Op::MemOps(ops) => ops.iter().any(|op| op.until.is_some()),
+            Op::Host(_) | Op::Wait { .. } | Op::Record { .. } => true,
+            Op::Marker | Op::Work(_) | Op::Stamp(_) | Op::Driver(_) => false,
+        };
+        !may_block && self.hold.is_none() && self.dependencies.iter().all(Point::reached)
+    }
 }
 
 struct Queue {
@@ -109,6 +155,9 @@ struct Queue {
     used: usize,
     running: bool,
     closed: bool,
+    pace: Pace,
+    /// Number of the last item for which a thread of this process waits.
+    demanded: u64,
 }
 
 /// A stream.
@@ -123,7 +172,7 @@ pub struct Stream {
     pub log: &'static Log,
     index: u64,
     queue: Mutex<Queue>,
-    /// Signaled after an item is queued and when the stream is closed.
+    /// Signaled after an item is queued or demanded, and when the stream is closed.
     work: Condvar,
     /// Signaled after an item is completed.
     done: Condvar,
@@ -162,6 +211,7 @@ impl Stream {
         state: Arc<ContextState>,
     ) -> Arc<Stream> {
         static INDEX: AtomicU64 = AtomicU64::new(0);
+        let index = INDEX.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Stream {
             handle,
             kind,
@@ -170,8 +220,15 @@ impl Stream {
             context,
             state,
             log: post_mortem::log(),
-            index: INDEX.fetch_add(1, Ordering::Relaxed),
-            queue: Mutex::new(Queue { items: VecDeque::new(), used: 0, running: false, closed: false }),
+            index,
+            queue: Mutex::new(Queue {
+                items: VecDeque::new(),
+                used: 0,
+                running: false,
+                closed: false,
+                pace: Pace::new(index),
+                demanded: 0,
+            }),
             work: Condvar::new(),
             done: Condvar::new(),
         });
@@ -194,7 +251,10 @@ impl Stream {
 
     /// Blocks until the queue has capacity for one more item. Must not be called with the lock on
     /// the context's streams held.
-    pub fn wait_for_capacity(&self) {
+    pub fn wait_for_capacity(self: &Arc<Self>) {
+        if self.lock().used >= CAPACITY {
+            self.end().demand();
+        }
         self.wait_until(|queue| queue.used < CAPACITY || self.state.is_unusable());
     }
 
@@ -210,11 +270,29 @@ impl Stream {
         }
     }
 
+    /// Ends the holds of the items up to `seq`, and returns the points on which they depend.
+    fn demand(&self, seq: u64) -> Vec<Point> {
+        let mut queue = self.lock();
+        let before = queue.demanded;
+        if before >= seq {
+            return Vec::new();
+        }
+        queue.demanded = seq;
+        self.work.notify_one();
+        let demanded = queue.items.iter().filter(|item| (before + 1..=seq).contains(&item.seq));
+        demanded.flat_map(|item| item.dependencies.clone()).collect()
+    }
+
+    fn is_front(&self, seq: u64) -> bool {
+        self.lock().items.front().is_some_and(|item| item.seq == seq)
+    }
+
     /// Queues an item. The caller holds the lock on the context's streams.
     pub fn push(self: &Arc<Self>, op: Op, dependencies: Vec<Point>, ranges: Vec<(usize, usize)>) -> Point {
         let mut queue = self.lock();
         let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
-        let item = Arc::new(Item { seq, dependencies, op, ranges });
+        let hold = queue.pace.choose();
+        let item = Arc::new(Item { seq, dependencies, op, ranges, hold });
         self.log.publish(&item);
         queue.used += item.cost();
         queue.items.push_back(item);
@@ -252,7 +330,6 @@ impl Stream {
 
     fn run_items(self: Arc<Self>) {
         block_signals();
-        let mut pace = Pace::new(self.index);
         loop {
             let item = {
                 let mut queue = self.lock();
@@ -270,11 +347,11 @@ impl Stream {
                 }
             };
             for point in &item.dependencies {
-                point.wait(|| self.state.is_unusable());
+                point.wait_in_order(|| self.state.is_unusable());
             }
+            self.hold(&item, item.hold.before);
             if !self.state.is_unusable() {
-                pace.pause();
-                self.run(&item, &mut pace);
+                self.run(&item);
             }
             let mut queue = self.lock();
             self.log.completed.store(item.seq, Ordering::Release);
@@ -285,10 +362,33 @@ impl Stream {
         }
     }
 
-    fn run(&self, item: &Item, pace: &mut Pace) {
+    /// Holds an item until its time is over or a thread waits for it.
+    fn hold(&self, item: &Item, time: Duration) {
+        let end = Instant::now() + time;
+        let mut queue = self.lock();
+        while queue.demanded < item.seq && !self.state.is_unusable() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            queue = match self.work.wait_timeout(queue, left) {
+                Ok((queue, _)) => queue,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn channel(&self) -> Channel {
+        channels::take(self.state.device, || self.state.is_unusable())
+    }
+
+    fn run(&self, item: &Item) {
+        if let Op::Work(work) = &item.op {
+            return self.run_work(item, work);
+        }
+        let _channel = self.channel();
         match &item.op {
-            Op::Marker => {}
-            Op::Work(work) => self.run_work(work, pace),
+            Op::Marker | Op::Work(_) => {}
             Op::MemOps(ops) => {
                 if ops.iter().any(|op| !op.run(&self.state, || self.state.is_unusable()))
                     && !self.state.is_unusable()
@@ -317,18 +417,15 @@ impl Stream {
         }
     }
 
-    /// Runs some items in two parts, so that a reader that does not wait finds a partly written
-    /// frame.
-    fn run_work(&self, work: &Work, pace: &mut Pace) {
-        let middle = if pace.split() { work.height / 2 } else { 0 };
-        for rows in [0..middle, middle..work.height] {
-            if rows.is_empty() {
-                continue;
+    fn run_work(&self, item: &Item, work: &Work) {
+        let parts: &[Part] =
+            if item.hold.middle.is_some() { &[Part::FirstHalf, Part::SecondHalf] } else { &[Part::All] };
+        for &part in parts {
+            if part == Part::SecondHalf {
+                self.hold(item, item.hold.middle.unwrap_or_default());
             }
-            if rows.start > 0 {
-                pace.pause();
-            }
-            if !memory::with_access(self.state.device, work, || work.run(rows)) {
+            let _channel = self.channel();
+            if !memory::with_access(self.state.device, work, || work.run(part)) {
                 self.state.poison(ILLEGAL_ADDRESS.0);
                 return;
             }
@@ -359,48 +456,5 @@ pub fn block_signals() {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut set);
         libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
-}
-
-/// Speed of one stream, derived from the seed and the stream's index, so that a seed reproduces the
-/// delays.
-struct Pace {
-    state: u64,
-    limit_us: u64,
-}
-
-impl Pace {
-    fn new(index: u64) -> Pace {
-        let config = config::get();
-        let mut pace = Pace { state: config.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15), limit_us: 0 };
-        // Fast and slow streams are mixed, to expose code that works only between streams of equal
-        // speed.
-        pace.limit_us = match pace.next() % 4 {
-            0 => 0,
-            1 => config.delay_us / 4,
-            2 => config.delay_us,
-            _ => config.delay_us * 3,
-        };
-        pace
-    }
-
-    fn next(&mut self) -> u64 {
-        // splitmix64
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.state;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn pause(&mut self) {
-        let draw = self.next();
-        if self.limit_us > 0 && draw.is_multiple_of(2) {
-            std::thread::sleep(Duration::from_micros((draw >> 1) % (self.limit_us + 1)));
-        }
-    }
-
-    fn split(&mut self) -> bool {
-        self.limit_us > 0 && self.next().is_multiple_of(4)
     }
 }

@@ -19,6 +19,7 @@
 
 use super::{Item, Op};
 use crate::config;
+use crate::work::Part;
 use crate::{memory, sys};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -301,7 +302,7 @@ fn step(log: &Log) -> bool {
     let done = match &item.op {
         Op::Marker | Op::Stamp(_) | Op::Record { .. } => true,
         Op::Work(work) => {
-            work.run(0..work.height);
+            work.run(Part::All);
             true
         }
         Op::MemOps(ops) => ops.iter().all(|op| op.run_once()),

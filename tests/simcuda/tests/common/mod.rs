@@ -118,6 +118,7 @@ driver! {
     fn cuMemFree_v2(address: u64);
     fn cuMemGetAddressRange_v2(base: &mut u64, size: &mut usize, address: u64);
     fn cuMemAllocHost_v2(address: &mut *mut c_void, size: usize);
+    fn cuMemFreeHost(address: *mut c_void);
     fn cuMemHostRegister_v2(address: *mut c_void, size: usize, flags: u32);
     fn cuMemHostUnregister(address: *mut c_void);
     fn cuMemHostGetDevicePointer_v2(address: &mut u64, host: *mut c_void, flags: u32);
