@@ -33,7 +33,7 @@ const fn long(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
 
 const SIZE: usize = 1 << 20;
 /// Longer than work takes that nothing holds back.
-const HELD_BACK: Duration = Duration::from_millis(700);
+const HELD_BACK: Duration = Duration::from_secs(2);
 /// Longer than a stream takes to begin with its work.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// Timeline values of a case.
