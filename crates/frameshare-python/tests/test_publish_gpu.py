@@ -19,6 +19,8 @@ CASES = [
     "ended-stream",
     "ended-stream-of-reused-handle",
     "freed-source",
+    "double-buffered-writer",
+    "two-gpus",
     "captures-probe",
     "captures-clone",
     "captures-copy",
@@ -26,8 +28,6 @@ CASES = [
     "captures-download",
     "captures-announced",
     "slot-of-another-thread",
-    "double-buffered-writer",
-    "two-gpus",
 ]
 
 

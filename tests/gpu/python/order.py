@@ -321,36 +321,7 @@ def captures_announced():
     return captures_intact_beside(address, 300, frameshare.announce_capture)
 
 
-# 4. The default stream of each thread.
-
-
-@case("slot-of-another-thread")
-def slot_of_another_thread():
-    """A slot is written on the default stream of one thread, and published by another."""
-    import numpy
-
-    driver = Driver()
-    own = ctypes.c_void_p(2)
-    with created("perthread") as exporter, opened("perthread", device="cpu") as stream:
-        exporter.wait_for_reader(10)
-        slot = exporter.acquire()
-
-        def write():
-            driver.call("cuCtxSetCurrent", driver.context)
-            capsule = slot.plane(0).__dlpack__(stream=2, max_version=(1, 1))
-            driver.stall(own, 500)
-            driver.fill(support.parse_capsule(capsule)[0], 0x11, SIZE, own)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
-        slot.publish()
-        found = set(numpy.unique(numpy.asarray(stream.next(20).plane(0))).tolist())
-    assert found == {0x11}, f"the frame has {sorted(found)}"
-    return {}
-
-
-# 5. Writers and readers on several streams and GPUs.
+# 4. Writers and readers on several streams and GPUs.
 
 
 def leased_frames(name, gpu, frames, held=1, **exporter):
@@ -398,3 +369,32 @@ def two_gpus_cupy():
         exporter.publish(array)
 
     return published_late("peers", publish, gpu=1)
+
+
+# 5. The default stream of each thread.
+
+
+@case("slot-of-another-thread")
+def slot_of_another_thread():
+    """A slot is written on the default stream of one thread, and published by another."""
+    import numpy
+
+    driver = Driver()
+    own = ctypes.c_void_p(2)
+    with created("perthread") as exporter, opened("perthread", device="cpu") as stream:
+        exporter.wait_for_reader(10)
+        slot = exporter.acquire()
+
+        def write():
+            driver.call("cuCtxSetCurrent", driver.context)
+            capsule = slot.plane(0).__dlpack__(stream=2, max_version=(1, 1))
+            driver.stall(own, 500)
+            driver.fill(support.parse_capsule(capsule)[0], 0x11, SIZE, own)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        slot.publish()
+        found = set(numpy.unique(numpy.asarray(stream.next(20).plane(0))).tolist())
+    assert found == {0x11}, f"the frame has {sorted(found)}"
+    return {}
