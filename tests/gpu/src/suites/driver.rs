@@ -36,8 +36,10 @@ const SIZE: usize = 1 << 20;
 const HELD_BACK: Duration = Duration::from_secs(2);
 /// Longer than a stream takes to begin with its work.
 const UNDER_WAY: Duration = Duration::from_millis(200);
-/// Timeline values of a case.
+/// Timeline values of a case, and the first ones for streams that work and for those that wait.
 const WORDS: usize = 512;
+const WORKED: usize = 64;
+const ARRIVED: usize = 128;
 
 /// A peer with timeline values that the case reads and stores.
 struct Timeline {
@@ -60,8 +62,31 @@ impl Timeline {
         self.words.as_ref()[word].store(value, Ordering::Release);
     }
 
-    fn load(&self, word: usize) -> u64 {
-        self.words.as_ref()[word].load(Ordering::Acquire)
+    /// Waits until at most `rest` of the values from `first` on are not written; returns how many
+    /// are not, after a time limit.
+    fn unwritten(&self, first: usize, count: usize, rest: usize, limit: Duration) -> usize {
+        let begin = Instant::now();
+        loop {
+            let words = &self.words.as_ref()[first..first + count];
+            let unwritten = words.iter().filter(|word| word.load(Ordering::Acquire) == 0).count();
+            if unwritten <= rest || begin.elapsed() > limit {
+                return unwritten;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Makes streams wait for values; returns when as many as there are channels do so.
+    fn occupy(&self, waits: &[(Id, usize)], channels: usize) -> Result<()> {
+        for (number, (stream, word)) in waits.iter().enumerate() {
+            self.peer.write_word(self.page, ARRIVED + number, 1, *stream)?;
+            self.peer.wait_word(self.page, *word, 1, *stream)?;
+        }
+        let rest = waits.len().saturating_sub(channels);
+        let unwritten = self.unwritten(ARRIVED, waits.len(), rest, Duration::from_millis(PATIENCE_MS));
+        ensure!(unwritten <= rest, "{unwritten} of {} streams do no work", waits.len());
+        std::thread::sleep(UNDER_WAY);
+        Ok(())
     }
 }
 
@@ -78,7 +103,7 @@ fn waiting_streams_hold_back_others(_: u64) -> Result<String> {
     let mut seen = Vec::new();
     for (channels, variable) in CHANNELS {
         for waiting in [1, channels] {
-            let held = held_back(variable, waiting, OTHERS)?;
+            let held = held_back(variable, channels, waiting, OTHERS)?;
             let text =
                 format!("{waiting} waiting streams of {channels} channels hold back {held} of {OTHERS}");
             let as_measured = if waiting == channels { held == OTHERS } else { held <= OTHERS / 4 };
@@ -90,8 +115,7 @@ fn waiting_streams_hold_back_others(_: u64) -> Result<String> {
 }
 
 /// Returns how many of `others` do no work beside `waiting` streams.
-fn held_back(variable: (&str, &str), waiting: usize, others: usize) -> Result<usize> {
-    const FIRST: usize = 64;
+fn held_back(variable: (&str, &str), channels: usize, waiting: usize, others: usize) -> Result<usize> {
     let timeline = Timeline::new(variable)?;
     let Timeline { peer, page, .. } = &timeline;
     let memory = peer.allocate(Source::Vmm, SIZE)?;
@@ -99,30 +123,20 @@ fn held_back(variable: (&str, &str), waiting: usize, others: usize) -> Result<us
     // In turns, as a process creates those of its connections and its own.
     for number in 0..waiting.max(others) {
         if number < waiting {
-            waits.push(peer.stream()?);
+            waits.push((peer.stream()?, 0));
         }
         if number < others {
             works.push(peer.stream()?);
         }
     }
-    for stream in &waits {
-        peer.wait_word(*page, 0, 1, *stream)?;
-    }
-    std::thread::sleep(UNDER_WAY);
+    timeline.occupy(&waits, channels)?;
     for (number, stream) in works.iter().enumerate() {
         peer.fill(memory, 0, SIZE, 1, *stream)?;
-        peer.write_word(*page, FIRST + number, 1, *stream)?;
+        peer.write_word(*page, WORKED + number, 1, *stream)?;
     }
-    let begin = Instant::now();
-    let held = loop {
-        let held = (FIRST..FIRST + others).filter(|word| timeline.load(*word) == 0).count();
-        if held == 0 || begin.elapsed() > HELD_BACK {
-            break held;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let held = timeline.unwritten(WORKED, others, 0, HELD_BACK);
     timeline.store(0, 1);
-    for stream in waits.iter().chain(&works) {
+    for stream in waits.iter().map(|(stream, _)| stream).chain(&works) {
         peer.finish(*stream)?;
     }
     Ok(held)
@@ -136,28 +150,25 @@ fn ring_of_waiting_streams(_: u64) -> Result<String> {
         let timeline = Timeline::new(variable)?;
         let Timeline { peer, page, .. } = &timeline;
         let memory = peer.allocate(Source::Vmm, SIZE)?;
-        let mut pairs = Vec::new();
-        for _ in 0..PAIRS {
-            pairs.push((peer.stream()?, peer.stream()?));
+        let (mut waits, mut writes) = (Vec::new(), Vec::new());
+        for word in 0..PAIRS {
+            waits.push((peer.stream()?, word));
+            writes.push(peer.stream()?);
         }
-        for (word, (waits, _)) in pairs.iter().enumerate() {
-            peer.wait_word(*page, word, 1, *waits)?;
-        }
-        std::thread::sleep(UNDER_WAY);
-        for (word, (_, writes)) in pairs.iter().enumerate() {
-            peer.fill(memory, 0, SIZE, 1, *writes)?;
-            peer.write_word(*page, word, 1, *writes)?;
+        timeline.occupy(&waits, channels)?;
+        for (word, stream) in writes.iter().enumerate() {
+            peer.fill(memory, 0, SIZE, 1, *stream)?;
+            peer.write_word(*page, word, 1, *stream)?;
         }
         std::thread::sleep(HELD_BACK);
         let mut stuck = 0;
-        for (waits, _) in &pairs {
-            stuck += usize::from(!peer.idle_within(*waits, 0)?);
+        for (stream, _) in &waits {
+            stuck += usize::from(!peer.idle_within(*stream, 0)?);
         }
         ensure!(stuck > 0, "none of {PAIRS} waiting streams is stuck, with {channels} channels");
         (0..PAIRS).for_each(|word| timeline.store(word, 1));
-        for (waits, writes) in &pairs {
-            peer.finish(*waits)?;
-            peer.finish(*writes)?;
+        for stream in waits.iter().map(|(stream, _)| stream).chain(&writes) {
+            peer.finish(*stream)?;
         }
         seen.push(format!("{stuck} of {PAIRS} stuck with {channels} channels"));
     }
