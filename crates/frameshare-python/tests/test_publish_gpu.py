@@ -19,9 +19,13 @@ CASES = [
     "ended-stream",
     "ended-stream-of-reused-handle",
     "freed-source",
+    "double-buffered-writer",
+    "two-gpus",
     "captures-probe",
     "captures-clone",
     "captures-copy",
+    "captures-export",
+    "captures-download",
     "captures-announced",
     "slot-of-another-thread",
 ]
@@ -37,6 +41,7 @@ def test_case_passes_on_the_simulated_driver(name):
             "PYTHONPATH": os.pathsep.join(sys.path),
             # As the real driver does.
             "SIMCUDA_ADVERSARY": "1",
+            "SIMCUDA_DEVICES": "2",
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

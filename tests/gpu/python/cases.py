@@ -205,6 +205,37 @@ def reused_slots_cupy():
     return {"frames": 2000, "torn": 0}
 
 
+@case("reused-slots-jax", 120)
+def reused_slots_jax():
+    """JAX names a stream for readiness alone, and computes on another one, here long after the drop."""
+    jax = support.Jax().jax
+    numpy = jax.numpy
+    busy = jax.jit(lambda matrix: jax.lax.fori_loop(0, 60, lambda _, x: x @ matrix * 1e-3, matrix))
+    # It reads the frame behind the long work, on which it depends.
+    check = jax.jit(lambda work, frame, value: (frame != value).any() | (work[0, 0] == 12345.0))
+    matrix = numpy.ones((8192, 8192), numpy.bfloat16)
+    results, longest = [], 0
+    with (
+        publisher("reuse", width=1920, height=1080, pause_us=2000),
+        opened("reuse", policy="latest", max_held=4) as stream,
+    ):
+        for number in range(60):
+            frame = stream.next(20)
+            value, work = numpy.uint8(expected_value(frame)), busy(matrix)
+            array = jax.dlpack.from_dlpack(frame.plane(0))
+            results.append(check(work, array, value))
+            if number == 0:
+                # Compiled by now.
+                results[0].block_until_ready()
+            begin = time.monotonic()
+            del array, frame, work
+            gc.collect()
+            longest = max(longest, time.monotonic() - begin)
+        wrong = sum(map(bool, results))
+    assert wrong == 0, f"{wrong} of {len(results)} frames were torn"
+    return {"frames": len(results), "torn": 0, "longest_drop_ms": round(1000 * longest)}
+
+
 @case("reused-slots-by-address", 120)
 def reused_slots_by_address():
     """The same by CUDA's driver alone, through `__cuda_array_interface__`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Cases: the order of GPU work beside streams and sources that end early, captures, and several threads."""
+"""Cases: the order of GPU work of several writers, GPUs and threads, beside captures, and after an early end."""
 
 import contextlib
 import ctypes
@@ -13,11 +13,11 @@ from support import Driver, publisher
 
 SIZE = 640 * 360
 
-# 1. Streams that are destroyed before the frame is dropped.
+# 1. Streams that are destroyed before the frame is dropped, and those of green contexts.
 
 
-def read_on_ended_streams(name, read):
-    """Read frames on streams that are destroyed before the release; `read` returns a function for the bytes."""
+def read_late(name, read):
+    """Read frames on streams that are busy until after the release; `read` returns a function for the bytes."""
     driver, torn, frames = Driver(), 0, 20
     with (
         publisher(name, pause_us=2000),
@@ -48,9 +48,9 @@ def read_and_destroy(driver, frame, others=0):
     return lambda: driver.bytes_at(target, SIZE)
 
 
-case("ended-stream")(lambda: read_on_ended_streams("ended", read_and_destroy))
+case("ended-stream")(lambda: read_late("ended", read_and_destroy))
 case("ended-stream-of-reused-handle")(
-    lambda: read_on_ended_streams("ended", lambda driver, frame: read_and_destroy(driver, frame, 8))
+    lambda: read_late("ended", lambda driver, frame: read_and_destroy(driver, frame, 8))
 )
 
 
@@ -66,7 +66,7 @@ def ended_stream_cupy():
         del queue
         return lambda: copy.get().tobytes()
 
-    return read_on_ended_streams("ended", read)
+    return read_late("ended", read)
 
 
 @case("ended-stream-numba")
@@ -81,17 +81,46 @@ def ended_stream_numba():
         del queue
         return lambda: target.copy_to_host().tobytes()
 
-    return read_on_ended_streams("ended", read)
+    return read_late("ended", read)
+
+
+@case("green-context-reader")
+def green_context_reader():
+    """The stream belongs to a green context of the frame's GPU."""
+    queue = Driver().green_stream()
+
+    def read(driver, frame):
+        target = driver.allocate(SIZE)
+        driver.stall(queue, 100)
+        pointer, *_ = driver.import_of(frame.plane(0), queue)
+        driver.copy(target, pointer, SIZE, queue)
+        frame.used_on(queue.value)
+        return lambda: driver.bytes_at(target, SIZE)
+
+    return read_late("green", read)
+
+
+@case("green-context-writer")
+def green_context_writer():
+    driver = Driver()
+    queue = driver.green_stream()
+
+    def publish(exporter):
+        with exporter.acquire(stream=queue.value) as slot:
+            driver.stall(queue, 500)
+            driver.fill(slot.plane(0).__cuda_array_interface__["data"][0], 0x11, 1920 * 1080, queue)
+
+    return published_late("green", publish)
 
 
 # 2. Sources that are dropped while their copy waits.
 
 
-def published_and_freed(name, publish):
-    """Publish an array of 0x11 on a stalled stream, free it, so that its memory gets 0x22, and read the frame."""
+def published_late(name, publish, gpu=0):
+    """Publish a frame of 0x11 on a stalled stream, and read it; sources get 0x22 when they are freed."""
     import numpy
 
-    with created(name, width=1920, height=1080) as exporter:
+    with created(name, width=1920, height=1080, device=gpu) as exporter:
         with opened(name, device="cpu", policy="lossless") as stream:
             exporter.wait_for_reader(10)
             later = publish(exporter)
@@ -121,7 +150,7 @@ def freed_torch(is_side):
         with torch.cuda.stream(own):
             return [full(0x22) for _ in range(64)]
 
-    return published_and_freed("freedtorch", publish)
+    return published_late("freedtorch", publish)
 
 
 case("freed-source-torch")(lambda: freed_torch(is_side=False))
@@ -141,7 +170,7 @@ def freed_source_cupy():
         del array
         return [cupy.full((1080, 1920), 0x22, cupy.uint8) for _ in range(64)]
 
-    return published_and_freed("freedcupy", publish)
+    return published_late("freedcupy", publish)
 
 
 @case("freed-source-jax")
@@ -161,7 +190,7 @@ def freed_source_jax():
         gc.collect()
         return [full(0x22) for _ in range(64)]
 
-    return published_and_freed("freedjax", publish)
+    return published_late("freedjax", publish)
 
 
 @case("freed-source-numba")
@@ -180,7 +209,7 @@ def freed_source_numba():
         gc.collect()
         return [torch.full((1080, 1920), 0x22, dtype=torch.uint8, device="cuda") for _ in range(64)]
 
-    return published_and_freed("freednumba", publish)
+    return published_late("freednumba", publish)
 
 
 @case("freed-source")
@@ -208,13 +237,13 @@ def freed_source():
         driver.stall(queue, 1000)
         exporter.publish(Array())
 
-    return published_and_freed("freed", publish)
+    return published_late("freed", publish)
 
 
 # 3. Captures that nothing announces, in threads beside a reader.
 
 
-def captures_intact_beside(use, frames=1000, announce=contextlib.nullcontext):
+def captures_intact_beside(use, frames, announce=contextlib.nullcontext):
     """Capture a stream that does not wait for the default stream, in the thread-local mode, beside a reader."""
     driver, captures, broken = Driver(), 0, 0
     queue, memory = driver.new_stream(), driver.allocate(1 << 20)
@@ -263,6 +292,14 @@ def copy(driver, frame):
     assert driver.bytes_at(pointer, 8) == bytes([expected_value(frame)]) * 8
 
 
+def export(driver, frame):
+    driver.import_of(frame.plane(0))
+
+
+def download(_, frame):
+    assert frame.plane(0).__dlpack__(dl_device=(1, 0), max_version=(1, 1), copy=True)
+
+
 def address(driver, frame):
     plane = frame.plane(0)
     # The frame may be unwritten, and the interface names the stream that waits for it.
@@ -272,8 +309,8 @@ def address(driver, frame):
     assert driver.bytes_at(interface["data"][0], 8) == bytes([expected_value(frame)]) * 8
 
 
-for _use in (probe, clone, copy):
-    case(f"captures-{_use.__name__}", 120)(lambda use=_use: captures_intact_beside(use))
+for _use, _frames in ((probe, 1000), (clone, 1000), (copy, 1000), (export, 1000), (download, 300)):
+    case(f"captures-{_use.__name__}", 120)(lambda use=_use, count=_frames: captures_intact_beside(use, count))
 
 
 @case("captures-announced", 120)
@@ -284,7 +321,57 @@ def captures_announced():
     return captures_intact_beside(address, 300, frameshare.announce_capture)
 
 
-# 4. The default stream of each thread.
+# 4. Writers and readers on several streams and GPUs.
+
+
+def leased_frames(name, gpu, frames, held=1, **exporter):
+    """Compare frames that change while they are held, if their slots are written meanwhile."""
+    driver, wrong = Driver(gpu), 0
+    with publisher(name, **exporter), opened(name, device=gpu, policy="latest", max_held=held) as stream:
+        for _ in range(frames):
+            frame = stream.next(20)
+            pointer, *_, capsule = driver.import_of(frame.plane(0))
+            time.sleep(0.03)
+            wrong += set(driver.bytes_at(pointer, SIZE)) != {expected_value(frame)}
+            del capsule, frame
+    assert wrong == 0, f"{wrong} of {frames} frames are wrong, max_held={held}"
+    return {"frames": frames}
+
+
+@case("double-buffered-writer")
+def double_buffered_writer():
+    """A writer with two streams, one of which is slow: most of its frames are late, and no reader gets them."""
+    for held in (1, 2):
+        figures = leased_frames("double", 0, 100, held, pause_us=10_000, slow_ms=15)
+    return figures
+
+
+@case("two-gpus")
+def two_gpus():
+    """The reader is on the second GPU, which reads memory of the first one."""
+    return leased_frames("peers", 1, 100, pause_us=2000)
+
+
+@case("two-gpus-cupy")
+def two_gpus_cupy():
+    """CuPy's array and its current stream are of the second GPU, while the first one is current."""
+    cupy = support.Cupy().cupy
+    driver, other = Driver(), Driver(1)
+    with cupy.cuda.Device(1):
+        queue = cupy.cuda.Stream(non_blocking=True)
+        queue.use()
+        array = cupy.zeros((1080, 1920), cupy.uint8)
+        other.stall(ctypes.c_void_p(queue.ptr), 1000)
+        array.fill(0x11)
+    driver.call("cuCtxSetCurrent", driver.context)
+
+    def publish(exporter):
+        exporter.publish(array)
+
+    return published_late("peers", publish, gpu=1)
+
+
+# 5. The default stream of each thread.
 
 
 @case("slot-of-another-thread")

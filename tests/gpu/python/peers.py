@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """An exporter of the suite: peers.py NAME [KEY=VALUE]...; ends when its input does.
 
-Frames are GRAY8, and filled with their number modulo 251, on the GPU by CUDA's driver alone.
+Frames are GRAY8, and filled with their number modulo 251, on the GPU by CUDA's driver alone. With slow_ms, every other
+frame is written on a second stream, behind work of this length.
 """
 
 import os
@@ -12,7 +13,7 @@ import time
 import frameshare
 from support import Driver
 
-OPTIONS = {"width": 640, "height": 360, "memory": "vmm", "pause_us": 0, "frames": -1}
+OPTIONS = {"width": 640, "height": 360, "memory": "vmm", "pause_us": 0, "frames": -1, "slow_ms": 0}
 
 
 def main(name, *arguments):
@@ -24,6 +25,7 @@ def main(name, *arguments):
     threading.Thread(target=lambda: (os.read(0, 1), ended.set()), daemon=True).start()
     is_host = options["memory"] == "host"
     driver = None if is_host else Driver()
+    second = driver.new_stream() if options["slow_ms"] else None
     size = options["width"], options["height"]
     exporter = frameshare.create(
         name,
@@ -45,13 +47,16 @@ def main(name, *arguments):
                 view = memoryview(slot.planes[0]).cast("B")
                 view[:] = bytes([value]) * len(view)
         else:
-            with exporter.acquire(stream=driver.stream.value) as slot:
+            stream = second if second and number % 2 else driver.stream
+            if stream is second:
+                driver.stall(second, options["slow_ms"])
+            with exporter.acquire(stream=stream.value) as slot:
                 pointer = slot.planes[0].__cuda_array_interface__["data"][0]
                 # The first half, then the second: a frame that is read meanwhile is torn.
                 plane = slot.planes[0]
                 total = plane.stride * (plane.height - 1) + plane.width
-                driver.fill(pointer, value, total // 2)
-                driver.fill(pointer + total // 2, value, total - total // 2)
+                driver.fill(pointer, value, total // 2, stream)
+                driver.fill(pointer + total // 2, value, total - total // 2, stream)
         if options["pause_us"]:
             time.sleep(options["pause_us"] / 1e6)
     if not ended.is_set():

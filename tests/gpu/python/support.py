@@ -37,14 +37,17 @@ class Driver:
 
     name = "driver"
 
-    def __init__(self):
+    def __init__(self, ordinal=0):
         try:
             self.cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise Skip(str(error)) from error
         self.call("cuInit", 0)
-        self.context, self.device = ctypes.c_void_p(), ctypes.c_int()
-        self.call("cuDeviceGet", ctypes.byref(self.device), 0)
+        self.context, self.device, devices = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(devices))
+        if ordinal >= devices.value:
+            raise Skip(f"this machine has no GPU {ordinal}")
+        self.call("cuDeviceGet", ctypes.byref(self.device), ordinal)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.device)
         self.call("cuCtxSetCurrent", self.context)
         self.stream = self.new_stream()
@@ -57,6 +60,20 @@ class Driver:
     def new_stream(self):
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), 1)
+        return stream
+
+    def green_stream(self):
+        """Return a stream of a green context, which has a part of the GPU."""
+        if not hasattr(self.cuda, "cuGreenCtxStreamCreate"):
+            raise Skip("the driver has no streams of green contexts")
+        # With room for the CUdevResource of later versions.
+        whole, part = (ctypes.create_string_buffer(512) for _ in range(2))
+        description, green, stream = (ctypes.c_void_p() for _ in range(3))
+        self.call("cuDeviceGetDevResource", self.device, whole, 1)
+        self.call("cuDevSmResourceSplitByCount", part, ctypes.byref(ctypes.c_uint(1)), whole, None, 0, 16)
+        self.call("cuDevResourceGenerateDesc", ctypes.byref(description), part, 1)
+        self.call("cuGreenCtxCreate", ctypes.byref(green), description, self.device, 1)
+        self.call("cuGreenCtxStreamCreate", ctypes.byref(stream), green, 1, 0)
         return stream
 
     def synchronize(self):

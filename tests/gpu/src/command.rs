@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::conformance;
+use crate::{conformance, raw};
 
 /// Number that a peer assigned to one of its objects.
 pub type Id = usize;
@@ -57,7 +57,13 @@ pub enum Command {
         stream: Id,
         ms: u64,
     },
+    /// Adds a stream of another kind.
+    OtherStream(raw::Kind),
     DropStream(Id),
+    /// Returns the handle of a stream.
+    Handle(Id),
+    /// Returns whether the stream with a handle is captured. The handle may be stale.
+    IsCapturing(u64),
     /// Queues a sleeping host function on a stream.
     Sleep {
         stream: Id,
@@ -65,6 +71,11 @@ pub enum Command {
     },
     /// Stalls a stream until [`Command::Resume`].
     Hold(Id),
+    /// The same by a node of a graph.
+    HoldInGraph(Id),
+    /// The same with the default stream of a thread, which then ends. Returns whether the stream
+    /// was idle before.
+    HoldOnThread,
     /// Resumes all stalled streams.
     Resume,
     /// Queues GPU-only work of about this duration on a stream.
@@ -134,6 +145,12 @@ pub enum Command {
         height: usize,
         stream: Id,
     },
+    /// Writes the first bytes of memory by a kernel, which the first such command in a context
+    /// loads.
+    Launch {
+        memory: Id,
+        stream: Id,
+    },
     /// Starts copying memory to the host.
     Capture {
         memory: Id,
@@ -153,6 +170,11 @@ pub enum Command {
         seed: u64,
         from: usize,
     },
+
+    /// Allocates host memory; returns its address.
+    AllocateHost(usize),
+    /// Frees host memory.
+    FreeHost(u64),
 
     /// Creates an event, private or interprocess.
     Event {

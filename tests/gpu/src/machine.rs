@@ -8,6 +8,8 @@
 //! never unmapped.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, mpsc};
@@ -28,6 +30,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::command::{Command, Id, Reply, Source};
 use crate::conformance;
 use crate::kernel;
+use crate::raw;
 use crate::words::Words;
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -169,6 +172,8 @@ struct Machine {
     held: Vec<mpsc::Sender<()>>,
     /// Memory for [`Command::Load`], and how many bytes of it the GPU fills in 100 µs.
     load: Option<(vmm::Allocation, usize)>,
+    /// Kernels of [`Command::Launch`], by the number of their context.
+    kernels: BTreeMap<Id, kernel::Store>,
     counted: calls::Snapshot,
     /// Objects of a conformance rule.
     conformance: conformance::Worker,
@@ -235,6 +240,16 @@ impl Machine {
                 self.streams.add(stream)
             }
             Command::Await { stream, ms } => self.wait_for(stream, Duration::from_millis(ms))?,
+            Command::OtherStream(kind) => {
+                let stream = raw::stream(self.context()?, kind).map_err(nonsense)?;
+                self.streams.add(stream)
+            }
+            Command::Handle(stream) => {
+                (Reply::Number(self.streams.get(stream)?.as_raw().addr() as u64), None)
+            }
+            Command::IsCapturing(handle) => {
+                (Reply::Number(raw::is_capturing(self.context()?, handle).map_err(nonsense)?), None)
+            }
             Command::DropStream(stream) => {
                 self.streams.take(stream)?;
                 DONE
@@ -247,6 +262,14 @@ impl Machine {
                 self.hold(stream)?;
                 DONE
             }
+            Command::HoldInGraph(stream) => {
+                let (sender, receiver) = mpsc::channel::<()>();
+                let hold = move || _ = receiver.recv();
+                raw::launch_graph(self.streams.get(stream)?, hold).map_err(nonsense)?;
+                self.held.push(sender);
+                DONE
+            }
+            Command::HoldOnThread => self.hold_on_thread()?,
             Command::Resume => {
                 self.held.clear();
                 DONE
@@ -333,6 +356,17 @@ impl Machine {
                 unsafe { self.streams.get(stream)?.copy_2d(to, from, width, height) }?;
                 DONE
             }
+            Command::Launch { memory, stream } => {
+                let to = self.memories.get(memory)?.ptr();
+                let stream = self.streams.get(stream)?;
+                let kernel = match self.kernels.entry(self.chosen) {
+                    Entry::Occupied(loaded) => loaded.into_mut(),
+                    Entry::Vacant(place) => place.insert(kernel::Store::load(stream).map_err(nonsense)?),
+                };
+                // SAFETY: see the header of the file.
+                unsafe { kernel.launch(stream, to) }.map_err(nonsense)?;
+                DONE
+            }
             Command::Capture { memory, offset, size, stream } => {
                 let buffer = Buffer::new(self.context()?, size)?;
                 let from = self.memories.get(memory)?.ptr() + offset as DevicePtr;
@@ -351,6 +385,14 @@ impl Machine {
                 let pairs = capture.bytes().iter().zip(&right[from..]);
                 let wrong = pairs.filter(|(byte, right)| byte != right).count();
                 (Reply::Number(wrong as u64), None)
+            }
+
+            Command::AllocateHost(size) => {
+                (Reply::Number(raw::allocate_host(self.context()?, size).map_err(nonsense)?), None)
+            }
+            Command::FreeHost(start) => {
+                raw::free_host(self.context()?, start).map_err(nonsense)?;
+                DONE
             }
 
             Command::Event { shared } => {
@@ -512,6 +554,19 @@ impl Machine {
         self.streams.get(stream)?.call(move || _ = receiver.recv())?;
         self.held.push(sender);
         Ok(())
+    }
+
+    fn hold_on_thread(&mut self) -> Result<(Reply, Option<OwnedFd>)> {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let context = self.context()?.clone();
+        let thread = std::thread::spawn(move || {
+            let own = raw::stream(&context, raw::Kind::PerThread).map_err(nonsense)?;
+            let status = own.query()?;
+            own.call(move || _ = receiver.recv())?;
+            Ok(ready(status))
+        });
+        self.held.push(sender);
+        thread.join().map_err(|_| nonsense("the thread panicked"))?
     }
 
     /// Fills scratch memory repeatedly, for about `us` of GPU time.

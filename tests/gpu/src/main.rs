@@ -13,6 +13,7 @@ mod conformance;
 mod kernel;
 mod machine;
 mod peer;
+mod raw;
 mod suites;
 mod words;
 

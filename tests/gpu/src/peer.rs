@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use frameshare_gpu_harness::{Failed, Start, expect_reply, peer};
 
 use crate::command::{Command, Id, Reply, Source};
+use crate::raw;
 
 /// Time limit for a command. No command waits for other peers.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,7 +54,8 @@ impl Peer {
         expect_reply!(self.ask_with(command, fds)?.0, Reply::Object(id) => id)
     }
 
-    fn number(&self, command: Command) -> Result<u64> {
+    /// Executes a command that returns a number.
+    pub fn number(&self, command: Command) -> Result<u64> {
         expect_reply!(self.ask(command)?, Reply::Number(number) => number)
     }
 
@@ -62,7 +64,8 @@ impl Peer {
         expect_reply!(self.ask(command)?, Reply::Text(text) => text)
     }
 
-    fn ready(&self, command: Command) -> Result<bool> {
+    /// Executes a command that returns whether work is complete.
+    pub fn ready(&self, command: Command) -> Result<bool> {
         expect_reply!(self.ask(command)?, Reply::Ready(ready) => ready)
     }
 
@@ -81,6 +84,11 @@ impl Peer {
 
     pub fn stream(&self) -> Result<Id> {
         self.object(Command::Stream, &[])
+    }
+
+    /// Adds a stream that the driver crate does not create.
+    pub fn other_stream(&self, kind: raw::Kind) -> Result<Id> {
+        self.object(Command::OtherStream(kind), &[])
     }
 
     pub fn sleep(&self, stream: Id, us: u64) -> Result<()> {
@@ -179,6 +187,11 @@ impl Peer {
 
     pub fn capture(&self, memory: Id, offset: usize, size: usize, stream: Id) -> Result<Id> {
         self.object(Command::Capture { memory, offset, size, stream }, &[])
+    }
+
+    /// Returns how many bytes of a completed capture differ from a pattern.
+    pub fn differs_from_pattern(&self, capture: Id, seed: u64) -> Result<u64> {
+        self.number(Command::DiffersFromPattern { capture, seed, from: 0 })
     }
 
     pub fn differs_from_fill(&self, capture: Id, value: u8) -> Result<u64> {

@@ -31,6 +31,7 @@ fn suites_pass_on_the_simulated_driver() {
         run(1, &["limits", "isolation", "devices", "faults"]);
         for seed in 1..SEEDS {
             run(seed, &["conformance", "memory", "fences", "crashes"]);
+            run(seed, &["driver"]);
         }
     });
 }

@@ -101,7 +101,11 @@ impl Kernel {
     }
 }
 
-pub(crate) fn symbol(name: &CStr) -> Result<*mut c_void, String> {
+/// Returns the address of a function of the loaded driver.
+///
+/// # Errors
+/// Fails if the driver lacks it.
+pub fn symbol(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the driver is loaded already; this call only returns its handle.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
@@ -116,6 +120,10 @@ pub(crate) fn symbol(name: &CStr) -> Result<*mut c_void, String> {
     }
 }
 
-pub(crate) fn check(what: &str, code: c_int) -> Result<(), String> {
+/// Turns the result of a call of the driver into an error that names the call.
+///
+/// # Errors
+/// Fails if the code is not 0.
+pub fn check(what: &str, code: c_int) -> Result<(), String> {
     if code == 0 { Ok(()) } else { Err(format!("{what}: {code}")) }
 }

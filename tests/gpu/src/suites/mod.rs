@@ -4,6 +4,7 @@
 
 mod crashes;
 mod devices;
+mod driver;
 mod faults;
 mod fences;
 mod isolation;
@@ -20,13 +21,14 @@ use crate::peer::{Peer, Token};
 /// All cases.
 pub static ALL: &[&[Case]] = &joined();
 
-const SUITES: [&[Case]; 7] = [
+const SUITES: [&[Case]; 8] = [
     memory::CASES,
     fences::CASES,
     crashes::CASES,
     limits::CASES,
     isolation::CASES,
     devices::CASES,
+    driver::CASES,
     faults::CASES,
 ];
 
