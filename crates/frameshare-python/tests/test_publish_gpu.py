@@ -24,6 +24,7 @@ CASES = [
     "captures-copy",
     "captures-announced",
     "slot-of-another-thread",
+    "published-from-another-context",
 ]
 
 
