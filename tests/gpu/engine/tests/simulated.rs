@@ -91,7 +91,8 @@ fn downloads_need_no_registered_memory() {
     must_pass(&command.env("SIMCUDA_WITHHOLD", "99,113").output().unwrap(), "without registered memory");
 }
 
-/// Drivers without 64-bit memory operations and without interprocess events: no kind of fence works.
+/// Drivers without 64-bit memory operations and without interprocess events, which have no kind of
+/// fence.
 #[test]
 fn downloads_need_no_fences() {
     let driver = driver(&[]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Downloads that block a thread: the driver returns from a copy into host memory that is not
-//! registered when the copy is done. A thread of the exporter's own makes them, one after the other,
-//! from the first one on.
+//! registered when the copy is done. A thread of the exporter's own makes them, one after the
+//! other, from the first one on.
 //!
 //! # Safety
 //!

@@ -36,7 +36,7 @@ pub struct Downloads {
     copier: Option<Copier>,
 }
 
-/// What shows the end of a download.
+/// The sign of the end of a download.
 #[derive(Debug)]
 enum Done {
     /// Recorded behind the copy, which the GPU makes by itself.

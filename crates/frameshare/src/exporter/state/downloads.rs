@@ -22,8 +22,8 @@ use std::fmt::Display;
 const MAX_DOWNLOADS: u32 = 4;
 
 impl State {
-    /// Creates the resources for downloads, if there is a GPU, and returns the choice of readers that
-    /// get them for this reason.
+    /// Creates the resources for downloads, if there is a GPU, and returns the choice of readers
+    /// that get them for this reason.
     pub fn begin_downloads(&mut self, why: &str) -> Result<Selected<FenceKind>, Ending> {
         if let (None, Some(gpu)) = (&self.downloads, &self.config.gpu) {
             let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());

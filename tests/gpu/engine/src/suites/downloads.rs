@@ -316,8 +316,8 @@ fn unregistered(seed: u64) -> Result<String> {
     Ok(counts.join("; "))
 }
 
-/// An exporter that may open no file allocates no host slot. A lossless reader waits for a slot that
-/// there is and loses nothing; one that finds none is disconnected with the reason.
+/// An exporter that may open no file allocates no host slot. A lossless reader waits for a slot
+/// that there is and loses nothing; one that finds none is disconnected with the reason.
 fn no_host_slot(seed: u64) -> Result<String> {
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
     let setup = Setup::with(seed, bind)?;
@@ -350,8 +350,8 @@ fn no_host_slot(seed: u64) -> Result<String> {
     Ok(text)
 }
 
-/// A reader with a GPU that has no kind of fence in common with the exporter gets host frames if it
-/// takes them. Negative control: it is refused if it does not.
+/// A reader with a GPU that has no kind of fence in common with the exporter gets host frames if
+/// it takes them. Negative control: it is refused if it does not.
 fn no_common_fence(seed: u64) -> Result<String> {
     const FRAMES: u64 = 40;
     for (ours, theirs) in [(FenceKind::Event, FenceKind::Timeline), (FenceKind::Timeline, FenceKind::Event)] {
