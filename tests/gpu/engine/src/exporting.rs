@@ -17,6 +17,7 @@ use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Sequence, Wait};
 use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
+use frameshare_cuda::event::Event;
 use frameshare_cuda::host::Registration;
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
@@ -39,6 +40,8 @@ pub struct Exporting {
     gpu: Gpu,
     /// Stream of the second writer.
     second: Stream,
+    /// Set when a stream of it was named.
+    other_device: Option<Gpu>,
     source: Option<Scratch>,
     load: Option<Scratch>,
     /// Slots held, as by an upstream pool.
@@ -130,6 +133,7 @@ impl Exporting {
         Ok(Exporting {
             exporter: Exporter::bind(&Endpoint::at(&bind.path)?, config, observer)?,
             second: gpu.another_stream()?,
+            other_device: None,
             gpu,
             source: None,
             load: None,
@@ -223,6 +227,9 @@ impl Exporting {
         if job.second_elsewhere {
             self.second = self.gpu.another()?.another_stream()?;
         }
+        if job.says == Says::OtherDevice && self.other_device.is_none() {
+            self.other_device = Some(Gpu::open(1)?);
+        }
         let begin = Instant::now();
         let (mut last, mut longest_gap) = (begin, Duration::ZERO);
         let mut meter = Meter::new(job.count_from);
@@ -254,6 +261,11 @@ impl Exporting {
                 Says::Truth => Written::On(stream),
                 Says::First => Written::On(&self.gpu.stream),
                 Says::Somewhere => Written::Somewhere,
+                Says::OtherDevice => {
+                    let other = self.other_device.as_ref().context("the other device is not open")?;
+                    other.stream.wait(&Event::behind(stream)?)?;
+                    Written::On(&other.stream)
+                }
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
             let frame = match fate {

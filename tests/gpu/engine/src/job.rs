@@ -287,6 +287,8 @@ pub enum Says {
     First,
     /// Any stream of the context.
     Somewhere,
+    /// A stream of the other GPU, which waits for the writer's.
+    OtherDevice,
 }
 
 /// Fate of a frame whose slot was written.
