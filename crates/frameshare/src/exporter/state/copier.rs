@@ -6,7 +6,7 @@
 //!
 //! # Safety
 //!
-//! Copies are made here, into slots and from slots that are held meanwhile.
+//! Copies are started here, into slots and from slots that are held until they are done.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -105,27 +105,32 @@ fn make(
         match copy.written.query() {
             _ if Arc::strong_count(outcome) == 1 => return None,
             Ok(Status::Ready) => break,
-            // The copy itself would wait with locks of the driver held.
+            // The copy itself could wait with locks of the driver held.
             Ok(Status::Pending) => thread::sleep(SHORTEST),
             Err(error) => return Some(Err(error)),
         }
     }
     let copied = match stream {
-        Some(stream) => copy.run_on(stream),
-        None => Stream::new(gpu).and_then(|new| copy.run_on(stream.insert(new))),
+        Some(stream) => copy.make_on(stream),
+        None => Stream::new(gpu).and_then(|new| copy.make_on(stream.insert(new))),
     };
     Some(copied)
 }
 
 impl Copy {
-    /// Copies, and waits for the end.
-    fn run_on(&self, stream: &Stream) -> Result<()> {
+    /// Queues the copy on a stream. The caller holds both slots until it is done.
+    pub fn queue_on(&self, stream: &Stream) -> Result<()> {
         let (Address::Device(source), Some(target)) = (self.from.address(), self.to.as_ptr()) else {
             return Ok(());
         };
         // SAFETY: the range lies inside its slot and fits into the other; both are held until the
         // copy is done.
-        unsafe { stream.download(target.as_ptr(), source + self.offset, self.size) }?;
+        unsafe { stream.download(target.as_ptr(), source + self.offset, self.size) }
+    }
+
+    /// Copies, and waits for the end.
+    fn make_on(&self, stream: &Stream) -> Result<()> {
+        self.queue_on(stream)?;
         stream.synchronize()
     }
 }

@@ -3,12 +3,6 @@
 //! Downloads: copies of GPU frames in host memory for readers that must not or cannot import the
 //! GPU memory of a stream. Each frame is downloaded once for all of them, and published to them
 //! when the copy is done.
-//!
-//! # Safety
-//!
-//! Asynchronous copies are started here, into slots that are held, from slots that are leased,
-//! until they are done.
-#![allow(unsafe_code)]
 
 use super::copier::{Copier, Copy, Outcome};
 use crate::{
@@ -18,7 +12,6 @@ use crate::{
         slot::Slot,
     },
     gpu::DropWhenIdle,
-    memory::Address,
 };
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
@@ -123,11 +116,7 @@ impl Downloads {
             None => Event::new(&self.gpu)?,
         };
         self.stream.wait(&copy.written)?;
-        if let (Address::Device(source), Some(target)) = (copy.from.address(), copy.to.as_ptr()) {
-            // SAFETY: the frame lies inside its slot and fits into the other; both are held until
-            // `done` completes.
-            unsafe { self.stream.download(target.as_ptr(), source + copy.offset, copy.size) }?;
-        }
+        copy.queue_on(&self.stream)?;
         done.record(&self.stream).inspect_err(|_| {
             // The copy is under way, and its end unknown.
             drop(DropWhenIdle::new(&self.gpu, (copy.from.clone(), copy.to.clone())));
