@@ -474,16 +474,15 @@ impl Drop for Asks {
 
 /// Lets this process open no further file, or as many as it may again.
 fn limit_files(limited: bool) -> Result<()> {
+    /// The first files of the process stay open, those of slots have higher numbers.
+    const FIRST: u64 = 16;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     if limited {
-        let open =
-            fs::read_dir("/proc/self/fd")?.filter_map(|fd| fd.ok()?.file_name().to_str()?.parse().ok());
-        let highest: u64 = open.max().context("no file is open")?;
         // New files get the lowest free numbers: none below stays free.
         let file = || Ok::<_, anyhow::Error>(fs::File::open("/dev/null")?.into_raw_fd());
-        while u64::try_from(file()?)? < highest {}
-        setrlimit(Resource::Nofile, Rlimit { current: Some(highest), maximum })?;
+        while u64::try_from(file()?)? < FIRST {}
+        setrlimit(Resource::Nofile, Rlimit { current: Some(FIRST), maximum })?;
     }
     Ok(())
 }

@@ -329,7 +329,7 @@ fn no_host_slot(seed: u64) -> Result<String> {
     }
     ensure!(readers[0].was_read()?.end == End::Enough, "the reader does not hold two frames");
     setup.exporter.execute(Command::LimitFiles { limited: true })?;
-    setup.exporter.begin(&Command::Publish(publish(4)))?;
+    setup.exporter.begin(&Command::Publish(Publish { drain: true, ..publish(4) }))?;
     // Time to lose a frame.
     std::thread::sleep(Duration::from_millis(200));
     readers[0].execute(Command::ReleaseHeld { count: 2 })?;
