@@ -45,8 +45,8 @@ fn both(seed: u64) -> Result<String> {
     Ok(format!("{frames} frames each"))
 }
 
-/// Publications name a stream of the other GPU, which waits for the work that writes the frame. Some
-/// fail: their slots are in use until that work is done.
+/// Publications name a stream of the other GPU, which waits for the work that writes the frame.
+/// Some fail: their slots are in use until that work is done.
 fn behind_the_other(seed: u64) -> Result<String> {
     for kind in KINDS {
         for (second_fate, frames) in [(Fate::Published, 40), (Fate::Refused, 20)] {
