@@ -361,7 +361,7 @@ const UNSAFE: [&str; 18] = [
     "crates/frameshare/src/reader/slice.rs",
     // Copies that a GPU executes later: their callers hold both sides until they are done.
     "crates/frameshare/src/exporter/delivery/download_target.rs",
-    "crates/frameshare/src/exporter/state/download_queue.rs",
+    "crates/frameshare/src/exporter/state/copier.rs",
     "plugins/frameshare/src/sink/cuda/mod.rs",
     "plugins/frameshare/src/src/cuda/copier.rs",
 ];

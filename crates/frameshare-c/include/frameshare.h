@@ -156,7 +156,7 @@ typedef enum frameshare_memory {
   FRAMESHARE_MEMORY_HOST = 0,
   /** CUDA memory. A reader gets frames that are in host memory as they are, in host memory. */
   FRAMESHARE_MEMORY_CUDA = 1,
-  /** For readers: as CUDA, and copies in host memory if the GPU memory cannot be imported. */
+  /** For readers: as CUDA, and copies in host memory if frames cannot be read in GPU memory. */
   FRAMESHARE_MEMORY_CUDA_OR_HOST = 2
 } frameshare_memory;
 

@@ -57,8 +57,9 @@ pub(crate) mod flag {
     use super::{c_int, c_uint, sys};
 
     pub(crate) const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-    /// Handle of the per-thread default stream (CU_STREAM_PER_THREAD, a pointer cast that bindings
-    /// omit).
+    /// Handles of the legacy default stream and of the per-thread one (CU_STREAM_LEGACY and
+    /// CU_STREAM_PER_THREAD, pointer casts that bindings omit).
+    pub(crate) const STREAM_LEGACY: usize = 1;
     pub(crate) const STREAM_PER_THREAD: usize = 2;
     pub(crate) const CAPTURE_NONE: c_int = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_int;
     pub(crate) const CAPTURE_MODE_RELAXED: c_int =

@@ -62,9 +62,10 @@ impl Stream {
         Stream { raw: Handle(raw.cast()), owner: Some(Box::new(owner)), context: context.clone() }
     }
 
-    /// Wraps a stream that was created elsewhere, and finds its context. For the NULL stream, that
-    /// is the context current on the calling thread. The driver may require a current context to
-    /// look up the context of another stream; `any` is made current for that.
+    /// Wraps a stream that was created elsewhere, and finds its context. For the NULL stream, also
+    /// as CU_STREAM_LEGACY, that is the context current on the calling thread. The driver may
+    /// require a current context to look up the context of another stream; `any` is made current
+    /// for that.
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_HANDLE if `raw` is not a stream; [`Error::Refused`] for the handle of the
@@ -84,7 +85,8 @@ impl Stream {
         }
         let mut context = std::ptr::null_mut();
         {
-            let _current = (!raw.is_null()).then(|| any.push()).transpose()?;
+            let is_default = raw.is_null() || raw.addr() == flag::STREAM_LEGACY;
+            let _current = (!is_default).then(|| any.push()).transpose()?;
             // SAFETY: the caller guarantees a valid stream; `context` is an out-parameter for one
             // handle.
             unsafe { any.driver().cuStreamGetCtx(raw.cast(), &mut context) }?;

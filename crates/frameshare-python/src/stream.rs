@@ -174,7 +174,9 @@ impl<'py> Options<'_, 'py> {
             }
         };
         let patience = duration("connection_timeout", self.connection_timeout)?;
-        let gpu = match Wanted::of(self.device)? {
+        let wanted = Wanted::of(self.device)?;
+        let takes_host = matches!(wanted, Wanted::Exporters);
+        let gpu = match wanted {
             Wanted::Host => None,
             Wanted::Gpu(device) => Some(py.detach(|| Context::primary(&device)).or_raise()?),
             Wanted::Exporters => {
@@ -192,7 +194,7 @@ impl<'py> Options<'_, 'py> {
             ))
         })?;
         let config = Config::default().policy(policy).max_held(max_held).spin(spin).gpu(gpu);
-        Ok(config.reconnect(self.reconnect).connection_timeout(patience))
+        Ok(config.host_fallback(takes_host).reconnect(self.reconnect).connection_timeout(patience))
     }
 
     fn to_dict(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

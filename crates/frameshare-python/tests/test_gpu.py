@@ -751,6 +751,31 @@ assert take(frameshare.open(PATH, device="cpu")).device == "cpu"
 """, TWO, **TWO)
 
 
+HOST = """
+stream = frameshare.open(PATH{device}, policy="lossless")
+for _ in range(20):
+    frame = take(stream)
+    assert frame.device == "cpu", frame.device
+    assert set(numpy.asarray(frame.plane(0)).flat) == {{(frame.sequence - 1) % 256}}
+"""
+
+
+def test_default_device_takes_host_frames_where_no_fence_works(gpu):
+    # 64-bit memory operations and interprocess events.
+    withheld = {"SIMCUDA_WITHHOLD": "122,125"}
+    gpu(HOST.format(device=""), withheld, **withheld)
+    program = """
+says(frameshare.Error, "no kind of fence in common", lambda: frameshare.open(PATH, device=0))
+"""
+    gpu(program, withheld, **withheld)
+
+
+def test_host_frames_need_no_registered_memory(gpu):
+    # cuMemHostRegister.
+    withheld = {"SIMCUDA_WITHHOLD": "99,113"}
+    gpu(HOST.format(device=', device="cpu"'), withheld, **withheld)
+
+
 def test_driver_is_loaded_for_streams_on_a_gpu_only(processes):
     processes.publish()
     program = PRELUDE + """

@@ -28,6 +28,7 @@ CASES = [
     "captures-download",
     "captures-announced",
     "slot-of-another-thread",
+    "published-from-another-context",
 ]
 
 

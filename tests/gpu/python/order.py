@@ -8,7 +8,7 @@ import threading
 import time
 
 import support
-from cases import case, created, expected_value, opened, taker
+from cases import Raw, case, created, expected_value, opened, taker
 from support import Driver, publisher
 
 SIZE = 640 * 360
@@ -397,4 +397,44 @@ def slot_of_another_thread():
         slot.publish()
         found = set(numpy.unique(numpy.asarray(stream.next(20).plane(0))).tolist())
     assert found == {0x11}, f"the frame has {sorted(found)}"
+    return {}
+
+
+# 5. Work of another context than the exporter's.
+
+
+@case("published-from-another-context")
+def published_from_another_context():
+    """Slots and copies that late work of another context writes, on a stream of it."""
+    import numpy
+
+    driver, own, other = Driver(), ctypes.c_void_p(), ctypes.c_void_p()
+    driver.call("cuCtxGetCurrent", ctypes.byref(own))
+    driver.call("cuCtxCreate_v2", ctypes.byref(other), 0, driver.device)
+    queue = driver.new_stream()
+    with (
+        created("elsewhere") as exporter,
+        opened("elsewhere", device="cpu", policy="lossless") as host,
+        opened("elsewhere", device=0, policy="lossless") as stream,
+    ):
+        exporter.wait_for_reader(10)
+        for value, is_copied in enumerate([False, True] * 4, 0x11):
+            if is_copied:
+                source = driver.allocate(SIZE)
+                driver.stall(queue, 100)
+                driver.fill(source, value, SIZE, queue)
+                exporter.publish(Raw(source, (360, 640)), stream=queue.value)
+            else:
+                slot = exporter.acquire()
+                capsule = slot.plane(0).__dlpack__(stream=queue.value, max_version=(1, 1))
+                driver.stall(queue, 100)
+                driver.fill(support.parse_capsule(capsule)[0], value, SIZE, queue)
+                slot.publish()
+            found = set(numpy.unique(numpy.asarray(host.next(20).plane(0))).tolist())
+            assert found == {value}, f"the frame has {sorted(found)} instead of {value}"
+            driver.call("cuCtxSetCurrent", own)
+            found = set(driver.host(stream.next(20).plane(0)))
+            assert found == {value}, f"on the GPU the frame has {sorted(found)} instead of {value}"
+            driver.call("cuCtxSetCurrent", other)
+    driver.call("cuCtxSetCurrent", own)
     return {}

@@ -9,6 +9,7 @@
 
 #include <frameshare.hpp>
 #include <thread>
+#include <vector>
 
 using namespace std::chrono_literals;
 
@@ -40,6 +41,74 @@ wait_for_release (const frameshare::Reader &reader)
     CHECK (waited_ms < 60000);
     std::this_thread::sleep_for (1ms);
   }
+}
+
+// Frames that work of another context writes, on a stream of it and on its NULL stream, late.
+static void
+publish_from_another_context (Cuda &cuda, frameshare::Exporter &exporter, frameshare::Reader &reader,
+                              frameshare::Reader &host_reader)
+{
+  static auto pause = [] (void *) { std::this_thread::sleep_for (200ms); };
+  void *own = nullptr, *other = nullptr, *stream = nullptr;
+  cuda.call ("cuCtxGetCurrent", &own);
+  cuda.call ("cuCtxCreate_v2", &other, 0U, 0);
+  cuda.call ("cuStreamCreate", &stream, 1U);
+  unsigned char number = 100;
+  // CU_STREAM_LEGACY is the NULL stream.
+  for (void *writer : { stream, static_cast<void *> (nullptr), reinterpret_cast<void *> (1) }) {
+    for (bool is_retried : { false, true }) {
+      number++;
+      frameshare::NewFrame made = exporter.acquire ();
+      frameshare_plane plane = made.plane (0);
+      cuda.call ("cuCtxSetCurrent", other);
+      cuda.call ("cuLaunchHostFunc", writer, static_cast<void (*) (void *)> (pause), static_cast<void *> (nullptr));
+      cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), number, plane.row_bytes,
+                 static_cast<size_t> (plane.height), writer);
+      if (is_retried) {
+        // A full reader: the frame stays the caller's.
+        std::vector<frameshare::Frame> held;
+        cuda.call ("cuCtxSetCurrent", own);
+        for (unsigned credit = reader.stats ().credit; held.size () < credit;) {
+          exporter.publish (exporter.acquire ());
+          held.push_back (reader.next (60s));
+          host_reader.next (60s);
+        }
+        cuda.call ("cuCtxSetCurrent", other);
+        frameshare_publish_options options = FRAMESHARE_PUBLISH_OPTIONS_INIT;
+        options.timeout_ns = 0;
+        RETURNS (FRAMESHARE_TIMEOUT,
+                 frameshare_exporter_publish_on (exporter.get (), made.get (), writer, &options, nullptr));
+      }
+      exporter.publish_on (std::move (made), writer);
+      cuda.call ("cuCtxSetCurrent", own);
+      frameshare::Frame copy = host_reader.next (60s);
+      CHECK (copy.plane (0).data[0] == number);
+      frameshare::Frame frame = reader.next (60s);
+      CHECK (corner (cuda, frame.plane_on (0, cuda.stream)) == number);
+    }
+    wait_for_release (reader);
+  }
+  // One of a former format, whose memory is freed when the work is done.
+  frameshare::Format former ("GRAY8", WIDTH, HEIGHT), larger ("GRAY8", 2 * WIDTH, HEIGHT);
+  frameshare::NewFrame late = exporter.acquire ();
+  frameshare_plane plane = late.plane (0);
+  cuda.call ("cuCtxSetCurrent", other);
+  cuda.call ("cuLaunchHostFunc", stream, static_cast<void (*) (void *)> (pause), static_cast<void *> (nullptr));
+  cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), number, plane.row_bytes,
+             static_cast<size_t> (plane.height), stream);
+  cuda.call ("cuCtxSetCurrent", own);
+  exporter.set_format (larger);
+  REFUSED ("format", frameshare_exporter_publish_on (exporter.get (), late.release (), stream, nullptr, nullptr));
+  for (int i = 0; i < 3; i++) {
+    exporter.publish (exporter.acquire ());
+    host_reader.next (60s);
+    reader.next (60s);
+  }
+  cuda.call ("cuCtxSetCurrent", other);
+  cuda.call ("cuStreamSynchronize", stream);
+  cuda.call ("cuCtxDestroy_v2", other);
+  cuda.call ("cuCtxSetCurrent", own);
+  exporter.set_format (former);
 }
 
 int
@@ -137,6 +206,7 @@ try {
       frame.release ();
       wait_for_release (reader);
     }
+    publish_from_another_context (cuda, exporter, reader, host_reader);
     frameshare::NewFrame unpublished = exporter.acquire ();
     REFUSED ("per-thread", frameshare_exporter_publish_on (exporter.get (), unpublished.release (),
                                                            reinterpret_cast<void *> (2), nullptr, nullptr));

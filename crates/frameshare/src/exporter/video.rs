@@ -228,7 +228,12 @@ impl VideoExporter {
         wait: Wait,
     ) -> Result<Sequence, VideoExporterError> {
         let layout = self.layout();
-        let described = self.describe_in(&layout, frame, written)?;
+        let described = self.describe_in(&layout, frame, written).inspect_err(|_| {
+            // The work that writes the slot may be of another context.
+            if let Written::On(stream) = written {
+                let _ = self.exporter.drop_after(stream, Box::new(Slot::clone(&frame.slot)));
+            }
+        })?;
         frame.slot.for_publication();
         let sequence = self.exporter.publish(described, wait)?;
         // Nothing writes the bytes before: the frame is borrowed.

@@ -156,9 +156,10 @@ impl Signals {
         gpu.renew_written()?.record(&gpu.stream)
     }
 
-    /// Makes a stream of this process wait for the work that writes the present frame.
-    pub(crate) fn order(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
-        self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(gpu.written()))
+    /// The event behind the work that writes the present frame. It is not recorded again while this
+    /// is held.
+    pub(crate) fn present(&self) -> Option<Arc<Event>> {
+        self.0.as_ref().map(|gpu| gpu.written().clone())
     }
 
     /// The stream that writes timeline values.

@@ -83,9 +83,9 @@ options! {
         pub exporter_uid: Option<u32> = None,
         /// The CUDA context that frames are read in; `None` for host memory only.
         pub gpu: Option<Arc<Context>> = None,
-        /// Whether frames that cannot be read in GPU memory, because the context does not reach the
-        /// GPU or the driver refuses an import, come in host memory instead. Otherwise that is an
-        /// error.
+        /// Whether frames that cannot be read in GPU memory come in host memory instead: because
+        /// the context does not reach the GPU, the driver refuses an import, or there is no kind of
+        /// fence that both sides can use. Otherwise that is an error.
         pub host_fallback: bool = false,
         /// The only kind of fence to use; `None` accepts every kind.
         pub fence: Option<FenceKind> = None,

@@ -147,6 +147,13 @@ pub enum ConnectError {
     Config(#[from] ConfigError),
 }
 
+impl ConnectError {
+    /// Returns whether a reader without a GPU would not have met the error.
+    pub(super) fn is_of_gpu(&self) -> bool {
+        matches!(self, Self::EventsNotShared(_) | Self::EventsOfOtherContext | Self::Driver(_))
+    }
+}
+
 /// The reason why a reader cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -55,8 +56,10 @@ struct Capture {
     room: usize,
     done: Event,
     pending: Option<Pending>,
-    // Unregistered and unmapped after the event that marks the last write.
-    _memory: Registration,
+    // Unregistered and unmapped after the event that marks the last write. A driver that registers
+    // no memory completes each download before it returns.
+    _memory: Option<Registration>,
+    _pages: Arc<Pages>,
 }
 
 /// A pending download.
@@ -69,11 +72,12 @@ struct Pending {
 
 impl Capture {
     fn new(gpu: &Gpu, room: usize) -> Result<Capture> {
-        let pages = Pages::new(room)?;
-        let start = pages.start;
-        // SAFETY: `pages` owns the mapping and is dropped with the registration.
-        let memory = unsafe { Registration::new(&gpu.context, start, room, Access::ReadWrite, pages) }?;
-        Ok(Capture { start, room, done: Event::new(&gpu.context)?, pending: None, _memory: memory })
+        let pages = Arc::new(Pages::new(room)?);
+        let (start, owner) = (pages.start, pages.clone());
+        // SAFETY: `pages` owns the mapping and is dropped after the registration.
+        let memory = unsafe { Registration::new(&gpu.context, start, room, Access::ReadWrite, owner) }.ok();
+        let done = Event::new(&gpu.context)?;
+        Ok(Capture { start, room, done, pending: None, _memory: memory, _pages: pages })
     }
 
     /// Checks a completed frame and returns a description of the error, if any.

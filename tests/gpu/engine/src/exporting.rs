@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::fs;
+use std::os::fd::IntoRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,9 +17,12 @@ use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Sequence, Wait};
 use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
+use frameshare_cuda::event::Event;
+use frameshare_cuda::host::Registration;
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{
@@ -29,11 +33,15 @@ use crate::measure::Meter;
 
 /// An exporter and its GPU resources.
 pub struct Exporting {
-    // Dropped first: the exporter may wait for work on the streams.
+    /// Memory of host slots that the driver does not register again. Dropped before the slots.
+    registered: Vec<Registration>,
+    // Dropped before the streams: the exporter may wait for work on them.
     exporter: Exporter,
     gpu: Gpu,
     /// Stream of the second writer.
     second: Stream,
+    /// Set when a stream of it was named.
+    other_device: Option<Gpu>,
     source: Option<Scratch>,
     load: Option<Scratch>,
     /// Slots held, as by an upstream pool.
@@ -125,10 +133,12 @@ impl Exporting {
         Ok(Exporting {
             exporter: Exporter::bind(&Endpoint::at(&bind.path)?, config, observer)?,
             second: gpu.another_stream()?,
+            other_device: None,
             gpu,
             source: None,
             load: None,
             held: Vec::new(),
+            registered: Vec::new(),
             notices,
             random: Random::new(bind.seed),
             next: 1,
@@ -148,7 +158,8 @@ impl Exporting {
 
     /// Drops the exporter; returns the duration in ms.
     pub fn unbind(self) -> Result<u64> {
-        let Exporting { exporter, .. } = self;
+        let Exporting { exporter, registered, .. } = self;
+        drop(registered);
         let begin = Instant::now();
         drop(exporter);
         Ok(u64::try_from(begin.elapsed().as_millis())?)
@@ -176,6 +187,15 @@ impl Exporting {
             Command::Stall { us } => gpu::stall(&self.gpu.stream, us)?,
             Command::Format { caps } => self.exporter.set_format(Format { caps, video: None }),
             Command::HostMemory { yes } => self.exporter.use_host_memory(yes),
+            Command::PublishHeld => {
+                let slot = self.held.pop().context("no slot is held")?;
+                gpu::write(&slot, 0, slot.size(), self.next, &self.gpu.stream)?;
+                let frame = Frame { written: Written::On(&self.gpu.stream), ..frame_in(&slot) };
+                self.exporter.publish(frame, Wait::Forever)?;
+                self.next += 1;
+            }
+            Command::LimitFiles { limited } => limit_files(limited)?,
+            Command::RegisterHostSlots { size, count } => self.register_host_slots(size, count)?,
             Command::EndOfStream => self.exporter.end_of_stream(),
             Command::Drain { ms } => {
                 let drained = self.exporter.drain(Wait::For(Duration::from_millis(ms)))?;
@@ -206,6 +226,9 @@ impl Exporting {
         }
         if job.second_elsewhere {
             self.second = self.gpu.another()?.another_stream()?;
+        }
+        if job.says == Says::OtherDevice && self.other_device.is_none() {
+            self.other_device = Some(Gpu::open(1)?);
         }
         let begin = Instant::now();
         let (mut last, mut longest_gap) = (begin, Duration::ZERO);
@@ -238,6 +261,11 @@ impl Exporting {
                 Says::Truth => Written::On(stream),
                 Says::First => Written::On(&self.gpu.stream),
                 Says::Somewhere => Written::Somewhere,
+                Says::OtherDevice => {
+                    let other = self.other_device.as_ref().context("the other device is not open")?;
+                    other.stream.wait(&Event::behind(stream)?)?;
+                    Written::On(&other.stream)
+                }
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
             let frame = match fate {
@@ -293,6 +321,17 @@ impl Exporting {
         })
     }
 
+    fn register_host_slots(&mut self, size: u64, count: usize) -> Result<()> {
+        self.exporter.use_host_memory(true);
+        let acquire = |_| self.exporter.acquire(size, Purpose::Copy, Wait::No);
+        let slots: Vec<Slot> = (0..count).map(acquire).collect::<Result<_, _>>()?;
+        self.exporter.use_host_memory(false);
+        for slot in slots {
+            self.registered.push(gpu::register(&self.gpu, slot)?);
+        }
+        Ok(())
+    }
+
     fn stats(&self) -> Stats {
         let stats = self.exporter.stats();
         let readers = stats.readers.iter().map(|reader| ReaderStats {
@@ -311,6 +350,7 @@ impl Exporting {
             slot_size: stats.slot_size,
             retired_bytes: stats.retired_bytes,
             memory: format!("{}: {}", stats.memory.kind, stats.memory.why),
+            copies: stats.copies.into_iter().map(|copies| (copies.reason, copies.count)).collect(),
             is_mps_client: stats.is_mps_client,
             readers: readers.collect(),
         }
@@ -430,6 +470,21 @@ impl Drop for Asks {
     fn drop(&mut self) {
         let _ = self.0.stats();
     }
+}
+
+/// Lets this process open no further file, or as many as it may again.
+fn limit_files(limited: bool) -> Result<()> {
+    /// The first files of the process stay open, those of slots have higher numbers.
+    const FIRST: u64 = 16;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    if limited {
+        // New files get the lowest free numbers: none below stays free.
+        let file = || Ok::<_, anyhow::Error>(fs::File::open("/dev/null")?.into_raw_fd());
+        while u64::try_from(file()?)? < FIRST {}
+        setrlimit(Resource::Nofile, Rlimit { current: Some(FIRST), maximum })?;
+    }
+    Ok(())
 }
 
 fn frame_in(slot: &Slot) -> Frame<'_> {

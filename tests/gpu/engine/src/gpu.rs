@@ -20,6 +20,7 @@ use frameshare_cuda::DevicePtr;
 use frameshare_cuda::context::Context;
 use frameshare_cuda::device::Device;
 use frameshare_cuda::event::Event;
+use frameshare_cuda::host::{Access, Registration};
 use frameshare_cuda::memory::{legacy, pool, vmm};
 use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::kernel::Kernel;
@@ -80,6 +81,16 @@ impl Gpu {
         // SAFETY: the stream belongs to this context, and the passed `Arc` keeps it alive.
         unsafe { Stream::handed_in(&self.context, self.stream.as_raw(), self.stream.clone()) }
     }
+}
+
+/// Registers the memory of a host slot, which is free again, with the driver.
+pub fn register(gpu: &Gpu, slot: Slot) -> Result<Registration> {
+    let (start, size) = (slot.as_ptr().context("a slot in GPU memory")?, usize::try_from(slot.size())?);
+    // The exporter keeps the memory of its slots while the format and the size stay.
+    drop(slot);
+    // SAFETY: as the case promises, the exporter lives longer. Nothing is accessed through the
+    // registration.
+    Ok(unsafe { Registration::new(&gpu.context, start, size, Access::ReadWrite, ()) }?)
 }
 
 /// Fills memory of a kind with a pattern that no frame contains, and frees it: a driver may hand it

@@ -106,6 +106,18 @@ pub enum Command {
     HostMemory {
         yes: bool,
     },
+    /// Publishes one of the slots that [`Command::HoldSlots`] has taken.
+    PublishHeld,
+    /// Lets the process open no further file, or again as many as before.
+    LimitFiles {
+        limited: bool,
+    },
+    /// Registers so many host slots of this size with the driver, which then refuses to register
+    /// them for the engine.
+    RegisterHostSlots {
+        size: u64,
+        count: usize,
+    },
     /// Retires adopted memory. Reports how many owners were notified within this time.
     RetireAdopted {
         ms: u64,
@@ -239,6 +251,8 @@ pub struct Connect {
     pub device: usize,
     /// Reads without a GPU.
     pub host: bool,
+    /// Takes frames in host memory if it cannot read those on the GPU.
+    pub host_fallback: bool,
     pub fence: Option<FenceKind>,
     pub policy: Policy,
     pub max_held: Option<u32>,
@@ -273,6 +287,8 @@ pub enum Says {
     First,
     /// Any stream of the context.
     Somewhere,
+    /// A stream of the other GPU, which waits for the writer's.
+    OtherDevice,
 }
 
 /// Fate of a frame whose slot was written.
@@ -477,6 +493,8 @@ pub struct Stats {
     pub slot_size: u64,
     pub retired_bytes: u64,
     pub memory: String,
+    /// Copies by reason.
+    pub copies: BTreeMap<String, u64>,
     pub is_mps_client: bool,
     pub readers: Vec<ReaderStats>,
 }

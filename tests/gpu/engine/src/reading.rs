@@ -78,6 +78,7 @@ impl Reading {
             .max_queued(frameshare::MAX_CREDIT)
             .spin(connect.spin)
             .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
+            .host_fallback(connect.host_fallback)
             .fence(connect.fence)
             .gpu_wait(connect.gpu_wait)
             .connection_timeout(

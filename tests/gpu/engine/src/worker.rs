@@ -150,6 +150,9 @@ impl Worker {
             | Command::DropAfter { .. }
             | Command::DropAfterInCapture
             | Command::HostMemory { .. }
+            | Command::PublishHeld
+            | Command::LimitFiles { .. }
+            | Command::RegisterHostSlots { .. }
             | Command::RetireAdopted { .. } => {
                 self.exporting.as_mut().context("the peer has no exporter")?.work(command)
             }

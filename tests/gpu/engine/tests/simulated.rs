@@ -25,9 +25,11 @@ const SEEDED: [&str; 8] = [
     "engine-two-gpus",
 ];
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
+
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
     let arguments = [&["--frames", "60"], names].concat();
-    testing::simulated::run(env!("CARGO_BIN_EXE_gpu-engine"), driver, seed, &arguments)
+    testing::simulated::run(PROGRAM, driver, seed, &arguments)
 }
 
 fn must_pass(output: &Output, what: &str) {
@@ -53,11 +55,50 @@ fn downloads_and_in_place_frames_survive_failing_calls() {
         ("cuEventQuery:1:900", "engine-downloads/nothing-passes-a-download"),
         ("cuEventQuery:1+:1", "engine-downloads/owner-notified-whatever-becomes-of-the-frame"),
         ("cuStreamBatchMemOp:1:1", "engine-downloads/owner-notified-whatever-becomes-of-the-frame"),
+        // No lossless reader loses a frame: the page of a fence, and host slots, one or all.
+        ("cuMemHostRegister:1:2", "engine-downloads/lossless-readers-lose-nothing"),
+        ("cuMemHostRegister:2:2", "engine-downloads/lossless-readers-lose-nothing"),
+        ("cuMemHostRegister:3:2", "engine-downloads/lossless-readers-lose-nothing"),
+        ("cuMemHostRegister:1+:2", "engine-downloads/lossless-readers-lose-nothing"),
+        // The copies, and the wait for the writer.
+        ("cuMemcpyDtoHAsync:1:1", "engine-downloads/reader-joins-during-a-download"),
+        ("cuMemcpyDtoHAsync:3:1", "engine-downloads/reader-joins-during-a-download"),
+        ("cuStreamWaitEvent:1:1", "engine-downloads/reader-joins-during-a-download"),
     ] {
-        let program = env!("CARGO_BIN_EXE_gpu-engine");
-        let mut command = testing::simulated::command(program, driver.path(), 1, &[name]);
+        let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &[name]);
         must_pass(&command.env("SIMCUDA_FAIL", faults).output().unwrap(), faults);
     }
+}
+
+/// Drivers that register no host memory, as attribute 99 says.
+#[test]
+fn downloads_need_no_registered_memory() {
+    let names = [
+        "one-download-for-all",
+        "gpu-far-behind",
+        "lossless-readers-lose-nothing",
+        "lossless-reader-at-the-slot-limit",
+        "nothing-passes-a-download",
+        "nothing-passes-a-frame-just-downloaded",
+        "reader-joins-during-a-download",
+        "formats-change",
+        "stop-behind-a-busy-stream",
+    ];
+    let names = names.map(|name| format!("engine-downloads/{name}"));
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let driver = driver(&[]);
+    let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &names);
+    must_pass(&command.env("SIMCUDA_WITHHOLD", "99,113").output().unwrap(), "without registered memory");
+}
+
+/// Drivers without 64-bit memory operations and without interprocess events, which have no kind of
+/// fence.
+#[test]
+fn downloads_need_no_fences() {
+    let driver = driver(&[]);
+    let names = ["engine-downloads/lossless-readers-lose-nothing"];
+    let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &names);
+    must_pass(&command.env("SIMCUDA_WITHHOLD", "122,125").output().unwrap(), "without fences");
 }
 
 /// Other releases do not wait for that worker thread.
@@ -76,8 +117,7 @@ fn deferred_release_does_not_delay_other_releases() {
 fn named_frames_break_no_capture() {
     let frames = times(1000).to_string();
     let arguments = ["--frames", &frames, "engine-captures/frames-read-on-named-streams"];
-    let program = env!("CARGO_BIN_EXE_gpu-engine");
-    let output = testing::simulated::run(program, driver(&[]).path(), 1, &arguments);
+    let output = testing::simulated::run(PROGRAM, driver(&[]).path(), 1, &arguments);
     must_pass(&output, "frames beside captures");
 }
 
@@ -122,8 +162,7 @@ fn suites_without_seed_pass() {
 fn under_mps(variables: &[&str], suite: &str) -> Output {
     let (driver, daemon) = (driver(&[]), tempfile::tempdir().unwrap());
     std::fs::write(daemon.path().join("control"), "").unwrap();
-    let (program, arguments) = (env!("CARGO_BIN_EXE_gpu-engine"), ["--frames", "60", suite]);
-    let mut command = testing::simulated::command(program, driver.path(), 1, &arguments);
+    let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &["--frames", "60", suite]);
     command.envs(variables.iter().map(|variable| (variable, daemon.path()))).output().unwrap()
 }
 
@@ -147,7 +186,6 @@ fn benchmark_prints_its_lines() {
 /// side.
 #[test]
 fn hostile_suite_passes_without_so_passrights() {
-    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
     let without = Path::new(PROGRAM).with_file_name("without");
     if !without.exists() {
         let why = "`cargo build -p frameshare-tests --bin without` has not run";
@@ -165,7 +203,6 @@ fn hostile_suite_passes_without_so_passrights() {
 /// along.
 #[test]
 fn killed_runner_takes_cases_and_peers_along() {
-    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
     let driver = driver(&[]);
     let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &["engine-soak"]);
     let mut runner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -185,7 +222,6 @@ fn killed_runner_takes_cases_and_peers_along() {
 /// A process whose parent is killed while starting it must not begin its work.
 #[test]
 fn process_started_by_dead_parent_does_nothing() {
-    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
     let driver = driver(&[]);
     let start = |arguments: &[&str], stdout: Stdio| {
         let mut command = Command::new(PROGRAM);

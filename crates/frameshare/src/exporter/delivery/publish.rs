@@ -102,7 +102,9 @@ fn try_publish(
         match outcome {
             Some(Some(outcome)) => return outcome,
             // With the state unlocked: allocation and registration with a GPU take long.
-            Some(None) => target = Some(download_target::target(shared, size)),
+            Some(None) => {
+                target = Some(download_target::wait_for_target(shared, interrupt, timeout, size)?);
+            }
             None => return Err(PublishError::NoRoom),
         }
     }

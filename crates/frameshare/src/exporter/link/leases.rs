@@ -168,6 +168,11 @@ impl Leases {
         (self.fence, self.choice) = (fence, choice);
     }
 
+    /// Records the choice for the following frames, which need no fence.
+    pub fn note_choice(&mut self, choice: Selected<FenceKind>) {
+        self.choice = choice;
+    }
+
     /// Returns whether the reader waits for GPU work, and the exporter for the reader's.
     pub fn has_fence(&self) -> bool {
         self.fence.kind() != FenceKind::None

@@ -569,7 +569,8 @@ impl Link {
     }
 
     /// Downloads frames for this reader from now on. Returns true if they were downloaded already.
-    pub fn begin_downloads(&mut self) -> bool {
+    pub fn begin_downloads(&mut self, choice: Selected<FenceKind>) -> bool {
+        self.leases.note_choice(choice);
         mem::replace(&mut self.downloads, true)
     }
 

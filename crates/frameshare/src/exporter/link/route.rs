@@ -31,3 +31,10 @@ pub struct Route {
     /// The reader is in this very process.
     pub local: bool,
 }
+
+impl Route {
+    /// Uses downloads instead of the GPU memory, with the choice that says why.
+    pub fn download(&mut self, choice: Selected<FenceKind>) {
+        (self.fence, self.downloads, self.cannot_adopt.cuda) = (choice, true, None);
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, Words, files_left, memfd},
 };
 use frameshare_protocol::{
-    MemoryKind,
+    FenceKind, MemoryKind,
     message::{Hello, Reason},
     page::{claims_size, queue_size},
 };
@@ -60,7 +60,7 @@ fn try_to_admit(
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
     // Counted with the state unlocked: it takes long with many open files.
     let left = Left { files: files_left(), memory: memory_left };
-    let promise = match shared.with(|state| state.promise(&peer, hello, left)) {
+    let mut promise = match shared.with(|state| state.promise(&peer, hello, left)) {
         Ok(promise) => promise,
         Err(refusal) => {
             shared.with(|state| state.refuse(&socket, &peer, &refusal));
@@ -71,11 +71,22 @@ fn try_to_admit(
     super::stall::reach(shared.id);
     // Destroying CUDA events, and freeing a slot, take long: what the reader does not get is
     // dropped with the state unlocked.
-    let mut shares = Some(Shares::new(&promise, peer.uid, shared));
+    let mut shares = Shares::new(&promise, peer.uid, shared);
+    // Without its fence, a reader that takes host frames gets those.
+    if let Err(error) = &shares
+        && hello.host_fallback
+        && promise.route.fence.kind != FenceKind::None
+        && let Ok(choice) = shared.with(|state| state.begin_downloads(&error.to_string()))
+    {
+        promise.route.download(choice);
+        shares = Shares::new(&promise, peer.uid, shared);
+    }
+    let mut shares = Some(shares);
     let prepared = Prepared::new(shared, &peer, hello);
     // Allocated with the state unlocked.
     let to_download = promise.route.downloads.then(|| shared.with(|state| state.last_to_download()));
-    let mut target = to_download.flatten().and_then(|size| download_target::target(shared, size));
+    let mut target =
+        to_download.flatten().and_then(|size| download_target::target(shared, size).ok().flatten());
     let credit = promise.credit;
     shared.with(|state| {
         state.end_promise();

@@ -39,8 +39,8 @@ pub struct SlotInner {
     // Declared before the memory, so that it is dropped first: the user data may refer to the
     // memory.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// Set for a download target: the GPU writes it without the CPU's help.
-    pub registered: OnceLock<DropWhenIdle<Registration>>,
+    /// Set for a download target. The GPU writes it without the CPU's help if it is registered.
+    pub registered: OnceLock<Option<DropWhenIdle<Registration>>>,
     pub memory: Arc<dyn Allocation>,
 }
 
@@ -111,6 +111,11 @@ impl Slot {
             Address::Host(start) => Some(start),
             Address::Device(_) => None,
         }
+    }
+
+    /// Returns whether the GPU writes the host memory without the CPU's help.
+    pub(in crate::exporter) fn is_registered(&self) -> bool {
+        self.0.registered.get().is_some_and(Option::is_some)
     }
 
     /// Returns user data of the slot, made on first use. It lives as long as the slot's memory,

@@ -11,15 +11,12 @@ use crate::{
         slot::Slot,
     },
     fence::{self, ExporterFence},
-    memory::{
-        context_number,
-        select::{Selected, why_not_in_place},
-    },
+    memory::{context_number, select::why_not_in_place},
     sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
-    FenceKind, MemoryKind, Policy, Sequence,
+    MemoryKind, Policy, Sequence,
     message::{Hello, Reason, ToReader, Welcome},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
@@ -115,8 +112,7 @@ impl State {
         let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
         let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
         let why_not = why_not_in_place(kind, &hello.memory, trusted, reaches, hello.host_fallback);
-        let direct = why_not.is_none();
-        if !direct && !hello.memory.contains(&MemoryKind::Host) {
+        if why_not.is_some() && !hello.memory.contains(&MemoryKind::Host) {
             let (reason, why) = if trusted {
                 (Reason::NothingInCommon, "which this reader cannot read".into())
             } else {
@@ -125,24 +121,26 @@ impl State {
             };
             return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
         }
-        let fence = if direct {
-            let ours = fence::select::kinds(self.config.gpu.as_ref());
-            fence::select::select(self.config.fence, kind, &ours, &hello.fences)
-                .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
-        } else {
-            let why = why_not.unwrap_or_default();
-            Selected { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
+        let in_place = match why_not {
+            Some(why) => Err(why.into()),
+            None => {
+                let ours = fence::select::kinds(self.config.gpu.as_ref());
+                fence::select::select(self.config.fence, kind, &ours, &hello.fences)
+                    .map_err(|lack| lack.to_string())
+            }
         };
-        if !direct {
-            self.begin_downloads()?;
-        }
+        let (downloads, fence) = match in_place {
+            Ok(fence) => (false, fence),
+            Err(why) if why_not.is_some() || hello.host_fallback => (true, self.begin_downloads(&why)?),
+            Err(lack) => return Err(Ending::new(Reason::NothingInCommon, lack)),
+        };
         let local = peer.is_this_process(&hello.nonce);
-        let cuda = if direct { self.why_not_adopted(peer, hello, local) } else { None };
+        let cuda = if downloads { None } else { self.why_not_adopted(peer, hello, local) };
         let cannot_adopt = CannotAdopt { cuda, dma_buf: self.why_no_dma_buf(peer, hello) };
         if let Some(refusal) = self.refusal_without_dma_bufs(peer, cannot_adopt.of(MemoryKind::DmaBuf)) {
             return Err(refusal);
         }
-        Ok(Route { fence, downloads: !direct, cannot_adopt, local })
+        Ok(Route { fence, downloads, cannot_adopt, local })
     }
 
     /// Returns the reason why a reader cannot read adopted memory, if it cannot. CUDA lets one

@@ -9,24 +9,27 @@ use crate::{
         link::{Ending, WaitingFrame, Weight},
         slot::Slot,
     },
+    memory::select::Selected,
     sys::monotonic_ns,
 };
 use frameshare_protocol::{
-    Descriptor, MemoryKind, Sequence,
+    Descriptor, FenceKind, MemoryKind, Sequence,
     message::{Reason, ToReader},
 };
+use std::fmt::Display;
 
 /// Maximum number of downloads under way, or finished and waiting for lossless readers.
 const MAX_DOWNLOADS: u32 = 4;
 
 impl State {
-    /// Creates the resources for downloads, if there is a GPU.
-    pub fn begin_downloads(&mut self) -> Result<(), Ending> {
+    /// Creates the resources for downloads, if there is a GPU, and returns the choice of readers
+    /// that get them for this reason.
+    pub fn begin_downloads(&mut self, why: &str) -> Result<Selected<FenceKind>, Ending> {
         if let (None, Some(gpu)) = (&self.downloads, &self.config.gpu) {
             let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
             self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
         }
-        Ok(())
+        Ok(Selected { kind: FenceKind::None, why: format!("frames are downloaded: {why}") })
     }
 
     /// Handles a reader that cannot import a generation. Adopted memory is copied for all readers
@@ -46,7 +49,7 @@ impl State {
                 return;
             }
             (true, Some((kind, false))) if kind.is_gpu() && self.links[index].hello().host_fallback => {
-                match self.download_for(index) {
+                match self.download_for(index, &text) {
                     Ok(()) => return,
                     Err(ending) => ending,
                 }
@@ -60,11 +63,11 @@ impl State {
         self.end_link_of(id, &ending, false);
     }
 
-    /// Downloads frames for this reader from now on.
-    fn download_for(&mut self, index: usize) -> Result<(), Ending> {
-        self.begin_downloads()?;
+    /// Downloads frames for this reader from now on, for this reason.
+    pub(super) fn download_for(&mut self, index: usize, why: &str) -> Result<(), Ending> {
+        let choice = self.begin_downloads(why)?;
         let link = &mut self.links[index];
-        if link.begin_downloads() {
+        if link.begin_downloads(choice) {
             return Ok(());
         }
         let (before, format) = (self.next, self.format.clone());
@@ -100,11 +103,40 @@ impl State {
 
     /// Starts the download of a frame for readers of host memory.
     pub(super) fn start_download(&mut self, from: &Slot, to: Slot, frame: WaitingFrame, is_last: bool) {
-        let Some(downloads) = &mut self.downloads else { return };
+        let (Some(downloads), Some(written)) = (&mut self.downloads, self.signals.present()) else { return };
         let area = frame.area;
-        if downloads.start(&self.signals, from, to, frame, is_last).is_ok() {
-            self.wanted_urgency = Urgency::Close;
-            self.add_lease(area);
+        match downloads.start(written, from, to, frame, is_last) {
+            Ok(()) => {
+                self.wanted_urgency = Urgency::Close;
+                self.add_lease(area);
+            }
+            Err(error) => self.cannot_download(&*error),
+        }
+    }
+
+    /// Returns whether a lossless reader gets downloads.
+    pub fn must_download(&self) -> bool {
+        self.links.iter().any(|link| link.downloads() && link.is_lossless())
+    }
+
+    /// Returns whether there are host slots of downloads.
+    pub fn has_host_slots(&self) -> bool {
+        self.generations.iter().any(|one| one.is_open(MemoryKind::Host) && !one.is_empty())
+    }
+
+    /// Handles a frame that cannot be downloaded: it is lost to `latest` readers. Lossless ones are
+    /// disconnected with the reason, and so are all if there is no host slot: they would never get
+    /// a frame.
+    pub fn cannot_download(&mut self, why: &dyn Display) {
+        let text = format!("the exporter cannot copy its frames to host memory: {why}");
+        let ending = Ending::new(Reason::Failed, text);
+        let is_hopeless = !self.has_host_slots();
+        for index in (0..self.links.len()).rev() {
+            let link = &self.links[index];
+            if link.downloads() && (link.is_lossless() || is_hopeless) {
+                // It keeps the frames that it has taken.
+                self.evict(index, &ending);
+            }
         }
     }
 
@@ -133,8 +165,8 @@ impl State {
                 return;
             }
             let Some(downloads) = &mut self.downloads else { return };
-            let download = match downloads.next() {
-                Ok(Some(download)) => download,
+            let (download, copied) = match downloads.next() {
+                Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 Err(error) => {
                     // Failed work uses nothing any more.
@@ -146,9 +178,12 @@ impl State {
             let WaitingFrame { area: source, descriptor, oversized, .. } = &download.frame;
             let sequence = descriptor.sequence;
             self.end_lease(*source);
+            if let Err(error) = copied {
+                self.cannot_download(&error);
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
-            if let Some(area) = self.open_publication(download.slot.clone(), None, None) {
-                self.copies.count("download");
+            } else if let Some(area) = self.open_publication(download.slot.clone(), None, None) {
+                let is_registered = download.slot.is_registered();
+                self.copies.count(if is_registered { "download" } else { "download-unregistered" });
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
                 let metadata = self.load_metadata(*source, descriptor.metadata);
                 // A large area may have become one that its new publication lacks.

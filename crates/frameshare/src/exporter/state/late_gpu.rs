@@ -75,7 +75,12 @@ impl State {
             Ending::new(Reason::Failed, format!("the exporter cannot serve it on the GPU: {error}"))
         };
         let uuid = gpu.device().uuid().0;
-        let given = made.map_err(failed).and_then(|made| self.links[index].use_gpu(uuid, choice, made));
+        let given = match made {
+            Err(error) if self.links[index].hello().host_fallback => {
+                self.download_for(index, &error.to_string())
+            }
+            made => made.map_err(failed).and_then(|made| self.links[index].use_gpu(uuid, choice, made)),
+        };
         if let Err(ending) = given {
             self.drop_link(index, &ending);
         }

@@ -8,6 +8,7 @@ mod arrivals;
 mod backlog;
 mod blocking;
 mod control;
+mod copier;
 mod credit;
 mod disconnect;
 mod dma_bufs;

@@ -212,12 +212,12 @@ impl State {
         }
     }
 
-    /// Returns a free host slot for a download, or capacity for one; `None` if all are in use.
-    pub fn place_host(&mut self, size: u64) -> Option<Vacancy> {
-        let needed = size.max(1).checked_next_multiple_of(PAGE)?;
+    /// Returns a free host slot for a download, or capacity for one.
+    pub fn place_host(&mut self, size: u64) -> Result<Vacancy, AcquireError> {
+        let needed = size.max(1).checked_next_multiple_of(PAGE).ok_or(AcquireError::Size(size))?;
         let renew = mem::replace(&mut self.renew_host, false);
-        self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
-        self.place_in(MemoryKind::Host)?.ok()
+        self.renew_generation(MemoryKind::Host, needed, renew)?;
+        self.place_in(MemoryKind::Host).unwrap_or(Err(AcquireError::Size(size)))
     }
 
     /// Starts a new generation of own slots if the newest does not suit.
@@ -329,7 +329,7 @@ mod tests {
         thread::spawn(move || asked.send(asker.stats()).unwrap());
         let answer = answer.recv_timeout(Duration::from_secs(60));
         go_on.send(()).unwrap();
-        assert!(download.join().unwrap().is_some());
+        assert!(download.join().unwrap().is_ok());
         answer.expect("another thread is held up");
     }
 

@@ -77,6 +77,8 @@ pub(in crate::reader) struct Search {
     obstacle: Option<Obstacle>,
     /// Readable when the exporter has answered.
     ready: PollSet,
+    /// The GPU of the configuration cannot be used with the exporter, and host frames are taken.
+    in_host: bool,
 }
 
 #[derive(Debug)]
@@ -155,7 +157,8 @@ impl Search {
     pub fn new(endpoint: &Endpoint, config: &Config, begin: Instant) -> Result<Self, ConnectError> {
         let ready = PollSet::new().map_err(|source| failed(endpoint, source))?;
         let deadline = Timeout::after(config.connection_timeout);
-        Ok(Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, ready })
+        let step = Step::Pause(begin);
+        Ok(Self { start: Instant::now(), deadline, step, obstacle: None, ready, in_host: false })
     }
 
     /// Performs the steps that are possible without waiting.
@@ -167,6 +170,8 @@ impl Search {
         endpoint: &Endpoint,
         config: &Config,
     ) -> Result<Option<Connection>, ConnectError> {
+        let in_host = self.in_host.then(|| config.clone().gpu(None));
+        let config = in_host.as_ref().unwrap_or(config);
         let begun = match &self.step {
             Step::Pause(until) if *until <= Instant::now() => self.begin_handshake(endpoint, config),
             Step::Pause(_) | Step::Handshake(_) => Ok(()),
@@ -303,7 +308,17 @@ impl Search {
                 let Handshake { socket, peer, .. } = *handshake;
                 match ToReader::decode(&packet)? {
                     ToReader::Welcome(welcome) => {
-                        Connection::new(socket, peer, welcome, fds, endpoint, config).map(Some)
+                        match Connection::new(socket, peer, welcome, fds, endpoint, config) {
+                            // The fence cannot be opened.
+                            Err(error)
+                                if config.host_fallback && config.gpu.is_some() && error.is_of_gpu() =>
+                            {
+                                log::warn!("frames come in host memory: {error}");
+                                self.in_host = true;
+                                Ok(None)
+                            }
+                            connected => connected.map(Some),
+                        }
                     }
                     ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }),
                     _ => Err(ProtocolViolation::UnexpectedAnswer.into()),

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::order::{self, Expected};
 
 use super::{Case, FOREVER_US, PATIENCE, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole};
-use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use, WasRead};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-downloads";
@@ -19,11 +19,15 @@ pub const CASES: &[Case] = &[
     case(SUITE, "gpu-far-behind", far_behind),
     case(SUITE, "others-lose-nothing", others_lose_nothing),
     case(SUITE, "lossless-reader-at-the-slot-limit", at_the_limit),
+    case(SUITE, "lossless-readers-lose-nothing", lose_nothing),
     case(SUITE, "nothing-passes-a-download", nothing_passes),
     case(SUITE, "nothing-passes-a-frame-just-downloaded", nothing_passes_at_once),
     case(SUITE, "reader-joins-during-a-download", joins),
     case(SUITE, "formats-change", formats_change),
     case(SUITE, "stop-behind-a-busy-stream", stops),
+    case(SUITE, "host-memory-that-cannot-be-registered", unregistered),
+    case(SUITE, "no-host-slot-left", no_host_slot),
+    case(SUITE, "no-fence-in-common", no_common_fence),
     case(SUITE, "owner-notified-whatever-becomes-of-the-frame", notified_whatever),
 ];
 
@@ -126,6 +130,25 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     setup.exporter.execute(Command::Resume)?;
     ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
     Ok(String::new())
+}
+
+/// Lossless readers get every frame: one without a GPU, and one that prefers frames on the GPU.
+/// Calls of the driver may fail, and it may lack fences.
+fn lose_nothing(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 60;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    setup.join(&readers, |number| match number {
+        0 => reader(&setup, 0, Policy::Lossless),
+        _ => Connect { host_fallback: true, ..setup.lossless(1, None) },
+    })?;
+    let publish = Publish { slow: Slow::Sometimes(2000), drain: true, ..publish(FRAMES) };
+    for (number, read) in setup.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
+        whole(read, FRAMES).with_context(|| format!("reader {number}"))?;
+    }
+    let stats = setup.exporter.stats()?;
+    let choices: Vec<_> = stats.readers.into_iter().map(|reader| reader.fence).collect();
+    Ok(format!("{:?}; {}", stats.copies, choices.join("; ")))
 }
 
 /// A lossless reader of downloads gets every frame where held frames, its backlog and downloads
@@ -259,6 +282,106 @@ fn stops(seed: u64) -> Result<String> {
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))
+}
+
+/// Where the driver registers no host memory, as here since it is registered already, frames are
+/// downloaded all the same. No reader waits for another one's download, and the exporter for none.
+fn unregistered(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 60;
+    let mut counts = Vec::new();
+    for count in [0, 2, 16] {
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
+        setup.exporter.execute(Command::RegisterHostSlots { size: SIZE, count })?;
+        let readers = Peer::some(3)?;
+        setup.join(&readers, |number| match number {
+            0 => setup.lossless(0, None),
+            _ => reader(&setup, number, Policy::Lossless),
+        })?;
+        let publish = Publish { slow: Slow::Sometimes(2000), drain: true, ..publish(FRAMES) };
+        for read in setup.run(&readers, publish, |_| to_the_end())? {
+            whole(&read, FRAMES).with_context(|| format!("{count} slots are registered already"))?;
+        }
+        let copies = setup.exporter.stats()?.copies;
+        let of = |reason| copies.get(reason).copied().unwrap_or_default();
+        let (registered, other) = (of("download"), of("download-unregistered"));
+        let expected = match count {
+            0 => other == 0,
+            2 => other > 0,
+            _ => registered == 0,
+        };
+        // The environment may withhold all registrations.
+        let is_withheld = std::env::var_os("SIMCUDA_WITHHOLD").is_some();
+        ensure!(expected || is_withheld, "{count} slots are registered already: {copies:?}");
+        ensure!(registered + other == FRAMES, "{copies:?}");
+        counts.push(format!("{count} slots registered already: {other} of {FRAMES}"));
+    }
+    Ok(counts.join("; "))
+}
+
+/// An exporter that may open no file allocates no host slot. A lossless reader waits for a slot
+/// that there is and loses nothing; one that finds none is disconnected with the reason.
+fn no_host_slot(seed: u64) -> Result<String> {
+    let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
+    let setup = Setup::with(seed, bind)?;
+    let readers = Peer::some(1)?;
+    setup.join(&readers, |number| reader(&setup, number, Policy::Lossless))?;
+    readers[0].begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+    for _ in 0..2 {
+        setup.exporter.publish(Publish { pace_us: 50_000, ..publish(1) })?;
+    }
+    ensure!(readers[0].was_read()?.end == End::Enough, "the reader does not hold two frames");
+    setup.exporter.execute(Command::LimitFiles { limited: true })?;
+    setup.exporter.begin(&Command::Publish(Publish { drain: true, ..publish(4) }))?;
+    // Time to lose a frame.
+    std::thread::sleep(Duration::from_millis(200));
+    readers[0].execute(Command::ReleaseHeld { count: 2 })?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    setup.exporter.published()?;
+    // A larger frame fits into none of the slots.
+    setup.exporter.execute(Command::LimitFiles { limited: false })?;
+    setup.exporter.number(Command::HoldSlots { size: 4 * SIZE })?;
+    setup.exporter.execute(Command::LimitFiles { limited: true })?;
+    setup.exporter.execute(Command::PublishHeld)?;
+    let WasRead { frames, lost, wrong, end, .. } = readers[0].was_read()?;
+    ensure!(
+        (frames, lost, wrong) == (4, 0, 0),
+        "{frames} of 4 frames arrived, {lost} were lost, {wrong} are wrong"
+    );
+    let End::Error { text, .. } = end else { bail!("the reader ended with {end:?}") };
+    ensure!(text.contains("cannot copy its frames to host memory"), "{text}");
+    Ok(text)
+}
+
+/// A reader with a GPU that has no kind of fence in common with the exporter gets host frames if
+/// it takes them. Negative control: it is refused if it does not.
+fn no_common_fence(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 40;
+    for (ours, theirs) in [(FenceKind::Event, FenceKind::Timeline), (FenceKind::Timeline, FenceKind::Event)] {
+        let bind = Bind { memory: Some(MemoryKind::Vmm), fence: Some(ours), ..Bind::default() };
+        let setup = Setup::with(seed, bind)?;
+        let readers = Peer::some(2)?;
+        let connect =
+            |number, host_fallback| Connect { host_fallback, ..setup.lossless(number, Some(theirs)) };
+        let Err(refused) = readers[1].connect(connect(1, false)) else {
+            bail!("a reader with {theirs} fences was admitted by an exporter with {ours} fences")
+        };
+        let refusal = format!("{refused:#}");
+        ensure!(refusal.contains("no kind of fence in common"), "{refusal}");
+        readers[1].connect(Connect { fence: Some(ours), ..connect(1, false) })?;
+        readers[0].connect(connect(0, true))?;
+        let stats = setup.exporter.stats()?;
+        let choices: Vec<_> = stats.readers.iter().map(|reader| &reader.fence).collect();
+        let is_told =
+            choices.iter().any(|why| why.contains("downloaded") && why.contains("no kind of fence"));
+        ensure!(is_told, "{choices:?}");
+        let publish = Publish { slow: Slow::Sometimes(2000), ..publish(FRAMES) };
+        for read in setup.run(&readers, publish, |_| to_the_end())? {
+            whole(&read, FRAMES).with_context(|| format!("{ours}, {theirs}"))?;
+        }
+        let downloads = setup.exporter.stats()?.copies;
+        ensure!(downloads.values().sum::<u64>() == FRAMES, "{downloads:?}");
+    }
+    Ok(String::new())
 }
 
 /// Memory shared in place is returned while the exporter lives, after its frame was read or a
