@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Runs programs, and judges their runs.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::program::{Language, Program};
+
+/// Limit of a run. A program takes a fraction of a second on an idle machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs programs in a folder of its own.
+pub struct Runner {
+    folder: tempfile::TempDir,
+}
+
+impl Runner {
+    pub fn new() -> Result<Runner> {
+        Ok(Runner { folder: tempfile::tempdir()? })
+    }
+
+    /// The languages whose workers are available.
+    pub fn languages(&self) -> Vec<Language> {
+        vec![Language::Rust]
+    }
+
+    fn worker(&self, language: Language) -> Result<Command> {
+        match language {
+            Language::Rust | Language::C | Language::Python => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("worker");
+                Ok(command)
+            }
+        }
+    }
+
+    /// Runs a program. Returns what is wrong with its run: nothing if it is empty.
+    pub fn run(&self, program: &Program) -> Result<String> {
+        let folder = tempfile::tempdir_in(self.folder.path())?;
+        let file = folder.path().join("program");
+        std::fs::write(&file, program.to_string())?;
+        let errors = folder.path().join("violations");
+        let mut running = Vec::new();
+        let (sender, lines) = mpsc::channel();
+        for (index, process) in program.processes.iter().enumerate() {
+            let log = folder.path().join(format!("{index}.log"));
+            let mut child = self
+                .worker(process.language)?
+                .arg(&file)
+                .arg(index.to_string())
+                .arg(folder.path())
+                .env("SIMCUDA_STRICT", "abort")
+                .env("SIMCUDA_ERRORS", &errors)
+                .envs(program.environment.iter().map(|(name, value)| (name, value)))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(std::fs::File::create(&log)?)
+                .spawn()
+                .context("cannot start a worker")?;
+            let output = BufReader::new(child.stdout.take().context("no output")?);
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                output.lines().map_while(Result::ok).for_each(|line| _ = sender.send((index, line)));
+                let _ = sender.send((index, String::new()));
+            });
+            running.push(Running { child, log, has_ended: false });
+        }
+        drop(sender);
+        let until = Instant::now() + LIMIT;
+        let mut failure = String::new();
+        for _ in ["ready", "done"] {
+            meet(&mut running, &lines, until);
+        }
+        for (index, running) in running.iter_mut().enumerate() {
+            let dies = program.processes[index].has("die");
+            failure += &running.judge(index, dies, until)?;
+        }
+        failure += &std::fs::read_to_string(&errors).unwrap_or_default();
+        if failure.is_empty() {
+            failure += &check_order(folder.path());
+        }
+        Ok(failure)
+    }
+}
+
+struct Running {
+    child: Child,
+    log: PathBuf,
+    has_ended: bool,
+}
+
+/// Waits until all processes have sent a line or ended, then lets them go on.
+fn meet(running: &mut [Running], lines: &mpsc::Receiver<(usize, String)>, until: Instant) {
+    let mut missing: Vec<usize> = (0..running.len()).filter(|index| !running[*index].has_ended).collect();
+    while !missing.is_empty() {
+        let Ok((index, line)) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) else {
+            return;
+        };
+        running[index].has_ended |= line.is_empty();
+        missing.retain(|other| *other != index);
+    }
+    for running in running {
+        if let Some(input) = &mut running.child.stdin {
+            let _ = input.write_all(b"go on\n");
+        }
+    }
+}
+
+impl Running {
+    /// Waits for the end of a process, and returns what is wrong with it.
+    fn judge(&mut self, index: usize, dies: bool, until: Instant) -> Result<String> {
+        let status = loop {
+            match self.child.try_wait()? {
+                Some(status) => break Some(status),
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                None => {
+                    let stacks = stacks(self.child.id());
+                    self.child.kill()?;
+                    self.child.wait()?;
+                    return Ok(format!("process {index} did not end in time\n{stacks}{}", self.text()));
+                }
+            }
+        };
+        let is_right = status.is_some_and(|status| status.success() || dies && status.signal() == Some(9));
+        if is_right {
+            return Ok(String::new());
+        }
+        let status = status.map_or_else(String::new, |status| status.to_string());
+        Ok(format!("process {index}: {status}\n{}", self.text()))
+    }
+
+    fn text(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().take(30).map(|line| format!("  {line}\n")).collect()
+    }
+}
+
+/// What the threads of a process wait for, as far as the kernel tells.
+fn stacks(process: u32) -> String {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
+    let mut text = String::new();
+    for thread in threads.flatten() {
+        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        text += &format!("  thread {} waits in {}\n", read("comm").trim(), read("wchan"));
+    }
+    text
+}
+
+/// Checks the order of all accesses of a run.
+fn check_order(_folder: &Path) -> String {
+    String::new()
+}
