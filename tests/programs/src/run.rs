@@ -46,7 +46,7 @@ impl Runner {
         let folder = tempfile::tempdir_in(self.folder.path())?;
         let file = folder.path().join("program");
         std::fs::write(&file, program.to_string())?;
-        let errors = folder.path().join("violations");
+        let (errors, trace) = (folder.path().join("violations"), folder.path().join("trace"));
         let mut running = Vec::new();
         let (sender, lines) = mpsc::channel();
         for (index, process) in program.processes.iter().enumerate() {
@@ -58,6 +58,7 @@ impl Runner {
                 .arg(folder.path())
                 .env("SIMCUDA_STRICT", "abort")
                 .env("SIMCUDA_ERRORS", &errors)
+                .env("SIMCUDA_ORDER", &trace)
                 .envs(program.environment.iter().map(|(name, value)| (name, value)))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -84,7 +85,7 @@ impl Runner {
         }
         failure += &std::fs::read_to_string(&errors).unwrap_or_default();
         if failure.is_empty() {
-            failure += &check_order(folder.path());
+            failure += &check_order(&trace);
         }
         Ok(failure)
     }
@@ -154,6 +155,10 @@ fn stacks(process: u32) -> String {
 }
 
 /// Checks the order of all accesses of a run.
-fn check_order(_folder: &Path) -> String {
-    String::new()
+fn check_order(trace: &Path) -> String {
+    // A program that fails at its begin leaves none.
+    if !trace.exists() {
+        return String::new();
+    }
+    gpu_order::check(trace).err().map_or_else(String::new, |violation| violation.to_string())
 }

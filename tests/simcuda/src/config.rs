@@ -46,6 +46,8 @@ pub struct Config {
     pub faults: Vec<Fault>,
     pub strict: Strict,
     pub errors: Option<PathBuf>,
+    /// File of the trace for the detector of unordered accesses.
+    pub order: Option<PathBuf>,
     pub trace: bool,
     pub no_peers: bool,
     /// Handles of destroyed streams are given out again.
@@ -80,6 +82,7 @@ fn read() -> Config {
             _ => Strict::Log,
         },
         errors: text("SIMCUDA_ERRORS").map(PathBuf::from),
+        order: text("SIMCUDA_ORDER").map(PathBuf::from),
         trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
         no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
         reuses_streams: text("SIMCUDA_REUSE_STREAMS").is_some_and(|value| value != "0"),

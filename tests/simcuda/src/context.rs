@@ -208,7 +208,6 @@ pub fn submit(
         Kind::Blocking => dependencies.push(streams.null.end()),
         Kind::NonBlocking => {}
     }
-    dependencies.retain(|point| !point.reached());
     Ok(stream.push(op, dependencies, ranges))
 }
 

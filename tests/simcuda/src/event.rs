@@ -7,7 +7,7 @@ use crate::context::{self, Context, new_handle, submit};
 use crate::context_state::{ContextState, poll};
 use crate::event_page::{self, Slot};
 use crate::queue::{Op, Point, Stream};
-use crate::{capture, config, stream, strict};
+use crate::{capture, config, order, stream, strict};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
@@ -107,8 +107,15 @@ impl Event {
 
     fn is_done(&self) -> bool {
         match self.slot() {
-            Some(slot) => slot.reached(slot.last()),
-            None => self.last().points.iter().all(Point::reached),
+            Some(slot) => {
+                let value = slot.last();
+                let done = slot.reached(value);
+                if done {
+                    order::waited(slot, value);
+                }
+                done
+            }
+            None => self.last().points.iter().all(Point::observe),
         }
     }
 }
@@ -150,13 +157,13 @@ fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
     match event.slot() {
         Some(slot) => {
             let value = slot.last();
-            if !slot.reached(value) {
+            if value > 0 {
                 submit(stream, Op::Wait { slot: slot.clone(), value }, Vec::new(), Vec::new())?;
             }
         }
         None => {
             let points = event.last().points.clone();
-            if !points.iter().all(Point::reached) {
+            if !points.is_empty() {
                 submit(stream, Op::Marker, points, Vec::new())?;
             }
         }
@@ -238,7 +245,9 @@ crate::export! {
         match event.slot() {
             Some(slot) => {
                 let value = slot.last();
-                poll(|| slot.reached(value), || event.state.check().is_err());
+                if poll(|| slot.reached(value), || event.state.check().is_err()) {
+                    order::waited(slot, value);
+                }
             }
             None => {
                 let points = event.last().points.clone();

@@ -78,6 +78,11 @@ impl Slot {
         self.page.queued(self.index).fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// Returns the event's name in traces, the same in all processes.
+    pub fn name(&self) -> String {
+        format!("{:x}.{:x}", self.page.nonce, self.index)
+    }
+
     pub fn reached(&self, value: u64) -> bool {
         self.page.done(self.index).load(Ordering::Acquire) >= value
     }

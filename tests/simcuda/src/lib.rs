@@ -36,6 +36,7 @@ mod gst;
 mod memop;
 mod memory;
 mod mps;
+mod order;
 mod proc_address;
 mod queue;
 mod stream;

@@ -8,7 +8,7 @@
 //! Unregistering and freeing wait for the operation.
 
 use crate::context_state::{ContextState, poll};
-use crate::memory;
+use crate::{memory, order};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Condition that ends a stream's wait.
@@ -80,10 +80,17 @@ impl MemOp {
         }
         match self.until {
             None => {
+                order::releases(self.address, Some(self.value));
                 self.store();
                 true
             }
-            Some(until) => poll(|| self.satisfied(until), cancel),
+            Some(until) => {
+                let ended = poll(|| self.satisfied(until), cancel);
+                if ended {
+                    order::acquired(self.address, (until == Until::AtLeast).then_some(self.value));
+                }
+                ended
+            }
         }
     }
 

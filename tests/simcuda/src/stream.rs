@@ -86,9 +86,9 @@ crate::export! {
                 let context = context::current()?;
                 let streams = context.streams();
                 let blocking = streams.all().filter(|other| other.kind == Kind::Blocking);
-                streams.null.is_idle() && blocking.into_iter().all(|other| other.is_idle())
+                streams.null.end().observe() && blocking.into_iter().all(|other| other.end().observe())
             }
-            _ => stream.is_idle(),
+            _ => stream.end().observe(),
         };
         // Checked again after the queue: a stream is also idle because its context has just failed.
         stream.state.check()?;

@@ -5,7 +5,7 @@
 
 use crate::api::{Answer, Code};
 use crate::config::{self, Strict};
-use crate::strict;
+use crate::{order, strict};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -56,6 +56,7 @@ pub fn register() {
 
 extern "C" fn tear_down() {
     EXITING.store(true, Ordering::SeqCst);
+    order::exits();
     if CALLS.load(Ordering::SeqCst) > 0 {
         strict::violation("a call is in progress while the process exits");
     }

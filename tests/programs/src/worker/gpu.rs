@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -93,32 +92,6 @@ pub fn fill(stream: &Stream, start: DevicePtr, size: u64, byte: u8) -> Result<()
 pub fn copy(stream: &Stream, to: DevicePtr, from: DevicePtr, size: u64) -> Result<()> {
     // SAFETY: see the header of the file.
     Ok(unsafe { stream.copy(to, from, size as usize) }?)
-}
-
-/// Announces to the simulated driver that this thread is about to make earlier effects visible to
-/// a thread that calls [`acquire`] with the same address.
-pub fn release(word: *const c_void) {
-    order(&RELEASE, c"simcudaRelease", word);
-}
-
-/// Announces that this thread has seen the effects before a [`release`].
-pub fn acquire(word: *const c_void) {
-    order(&ACQUIRE, c"simcudaAcquire", word);
-}
-
-static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static ACQUIRE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-fn order(known: &AtomicPtr<c_void>, name: &CStr, word: *const c_void) {
-    type Call = unsafe extern "C" fn(*const c_void);
-    let mut call = known.load(Ordering::Relaxed);
-    if call.is_null() {
-        let Some(found) = symbol(name) else { return };
-        known.store(found, Ordering::Relaxed);
-        call = found;
-    }
-    // SAFETY: the simulated driver declares the call so; the address is not dereferenced.
-    unsafe { std::mem::transmute::<*mut c_void, Call>(call)(word) }
 }
 
 /// Reads that are queued and not verified yet, and the memory that they copy to.

@@ -112,16 +112,13 @@ impl Thread<'_> {
             ["leave", name] => _ = reading.readers.remove(*name),
             ["hand", name] => {
                 if let Some(held) = reading.frames.remove(*name) {
-                    let mut handed = shared.handed.lock().unwrap_or_else(PoisonError::into_inner);
-                    handed.push(held);
-                    gpu::release((&raw const shared.handed).cast());
+                    shared.handed.lock().unwrap_or_else(PoisonError::into_inner).push(held);
                 }
             }
             ["fetch", name] => {
                 if !reading.frames.contains_key(*name) {
-                    let mut handed = shared.handed.lock().unwrap_or_else(PoisonError::into_inner);
-                    gpu::acquire((&raw const shared.handed).cast());
-                    if let Some(held) = handed.pop() {
+                    let handed = shared.handed.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    if let Some(held) = handed {
                         reading.frames.insert((*name).to_owned(), held);
                     }
                 }

@@ -53,10 +53,6 @@ static bool check_code (const char *call, int code) {
   return code == 0;
 }
 
-typedef struct {
-  void *context;
-} pushed;
-
 static void push (void *context) {
   int mode = 2;
   CALL (cuThreadExchangeStreamCaptureMode, int *) (&mode);
@@ -125,12 +121,6 @@ static atomic_uint_fast64_t contents;
 static pthread_mutex_t handed_lock = PTHREAD_MUTEX_INITIALIZER;
 static held handed[64];
 static int handed_count;
-
-static void order (const char *name, const void *word) {
-  void (*call) (const void *) = dlsym (driver, name);
-  if (call)
-    call (word);
-}
 
 static bool outcome (const char *call, frameshare_status status, const char *expected) {
   if (status == FRAMESHARE_OK)
@@ -422,7 +412,6 @@ static void reader_call (thread *t, char **w) {
     memset (r, 0, sizeof *r);
   } else if (!strcmp (w[0], "fetch")) {
     pthread_mutex_lock (&handed_lock);
-    order ("simcudaAcquire", handed);
     if (!h->frame && handed_count)
       *h = handed[--handed_count];
     pthread_mutex_unlock (&handed_lock);
@@ -435,7 +424,6 @@ static void reader_call (thread *t, char **w) {
     if (handed_count < 64) {
       handed[handed_count++] = *h;
       memset (h, 0, sizeof *h);
-      order ("simcudaRelease", handed);
     }
     pthread_mutex_unlock (&handed_lock);
   } else if (!s || h->on_count == 16)

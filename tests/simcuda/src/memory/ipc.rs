@@ -23,11 +23,15 @@ pub struct Import {
     status: StatusPage,
     /// Number of opens.
     count: AtomicU64,
-    /// Holds the lock that tells the exporter that the memory is in use.
-    _file: OwnedFd,
+    /// The memory. Holds the lock that tells the exporter that it is in use.
+    file: OwnedFd,
 }
 
 impl Import {
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
     pub fn is_freed(&self) -> bool {
         self.status.is_freed()
     }
@@ -84,7 +88,7 @@ fn open(blob: &Blob) -> Result<usize, Code> {
     let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
     let file = File::from(file);
     sys::mark_in_use(&file, 0, true);
-    let import = Import { exporter, nonce, status, count: AtomicU64::new(1), _file: file.into() };
+    let import = Import { exporter, nonce, status, count: AtomicU64::new(1), file: file.into() };
     let region = Region::new(mapping, size, device, context.handle, Kind::Imported(import), READ_WRITE);
     Ok(super::insert(region).start)
 }

@@ -6,6 +6,7 @@ pub mod copy;
 mod host;
 pub mod ipc;
 pub mod ipc_server;
+mod place;
 mod plain;
 mod pointer;
 pub mod pool;
@@ -14,7 +15,8 @@ mod vmm;
 use crate::api::{Answer, Code, OUT_OF_MEMORY};
 use crate::sys::Mapping;
 use crate::work::Work;
-use crate::{config, device, strict};
+use crate::{config, device, order, strict};
+pub use place::{Range, places};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;
@@ -40,6 +42,8 @@ pub struct Region {
     /// Unique in the process and never reused.
     pub id: u64,
     pub kind: Kind,
+    /// Identity of the memory between processes, while operations are traced.
+    place: Option<place::Place>,
     /// Access of each device.
     access: [AtomicU8; device::MAX],
     /// Set once a free of the region is queued or running.
@@ -57,6 +61,22 @@ pub enum Kind {
     PoolImported(pool::Import),
     HostAllocated,
     HostRegistered,
+}
+
+impl Kind {
+    /// Returns the place of a region of this kind that starts at an address.
+    fn place(&self, start: usize) -> Option<place::Place> {
+        use place::Place;
+        match self {
+            Kind::Plain(block) => Place::in_file(&block.file, 0),
+            Kind::Imported(import) => Place::in_file(import.file(), 0),
+            Kind::Vmm(mapped) => Place::in_file(mapped.file(), 0),
+            Kind::Pooled(allocation) => allocation.place(),
+            Kind::PoolImported(import) => import.place(),
+            Kind::HostAllocated => Some(Place::anonymous(start)),
+            Kind::HostRegistered => place::of_host(start).map(|(place, _)| place),
+        }
+    }
 }
 
 type Table = BTreeMap<usize, Arc<Region>>;
@@ -98,6 +118,7 @@ impl Region {
             device,
             context,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
+            place: if order::is_on() { kind.place(start) } else { None },
             kind,
             access: std::array::from_fn(|_| AtomicU8::new(access)),
             freeing: AtomicBool::new(false),

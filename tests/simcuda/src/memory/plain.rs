@@ -9,8 +9,8 @@ use super::{Charge, Kind, READ_WRITE, Region};
 use crate::api::{Answer, Code, INVALID_VALUE, Out};
 use crate::context::{self, Context};
 use crate::queue::wait_until_unused;
-use crate::strict;
 use crate::sys::{self, GRANULE, Mapping, PAGE};
+use crate::{order, strict};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,6 +86,7 @@ fn free(context: &Context, address: usize) -> Answer {
         Kind::Plain(block) => {
             wait_until_unused(region.start, region.len);
             context.wait_to_free();
+            order::accessed("cuMemFree", (region.start, region.len), true);
             block.free();
             super::remove(address);
             Ok(())

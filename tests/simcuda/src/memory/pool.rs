@@ -9,6 +9,7 @@
 //! Two uses that are undefined in CUDA are reported: an exporter's free before an importer's free,
 //! and a use of the memory after that free.
 
+use super::place::Place;
 use super::vmm::{AccessEntry, Location};
 use super::{Charge, Kind, READ_WRITE, Region};
 use crate::api::{
@@ -17,7 +18,7 @@ use crate::api::{
 use crate::context::{self, new_handle, submit};
 use crate::queue::{Op, wait_until_unused};
 use crate::sys::{self, GRANULE, Mapping};
-use crate::{config, device, stream, strict};
+use crate::{config, device, order, stream, strict};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
@@ -109,7 +110,17 @@ pub struct Import {
     nonce: u64,
 }
 
+impl Allocation {
+    pub fn place(&self) -> Option<Place> {
+        Place::in_file(&self.pool.file, self.offset)
+    }
+}
+
 impl Import {
+    pub fn place(&self) -> Option<Place> {
+        Place::in_file(&self.pool.file, self.offset)
+    }
+
     pub fn is_freed(&self) -> bool {
         self.pool.head.at(self.offset).load(Ordering::Acquire) != self.nonce
     }
@@ -225,7 +236,7 @@ fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> 
     let region = Region::new(mapping, size, pool.device, 0, Kind::Pooled(allocation), 0);
     pool.apply_access(&region);
     let start = super::insert(region).start;
-    submit(&stream, Op::Marker, Vec::new(), vec![(start, len)])?;
+    submit(&stream, Op::Allocate((start, len)), Vec::new(), vec![(start, len)])?;
     Ok(start)
 }
 
@@ -234,6 +245,8 @@ fn finish_free(region: &Region) {
     match &region.kind {
         Kind::Pooled(allocation) => {
             let pool = &allocation.pool;
+            order::accessed("free", (region.start, region.len), true);
+            order::freed((region.start, region.len));
             if sys::is_in_use(&pool.file, allocation.offset as u64, region.len as u64) {
                 strict::violation("pool memory is freed before its importer freed it (importers first)");
             }

@@ -78,6 +78,10 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    pub fn file(&self) -> &OwnedFd {
+        &self.allocation.file
+    }
+
     pub fn is_exportable(&self) -> bool {
         self.allocation.exportable
     }

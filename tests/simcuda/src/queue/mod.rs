@@ -15,8 +15,8 @@ use crate::api::{ILLEGAL_ADDRESS, UNKNOWN};
 use crate::context_state::{ContextState, poll};
 use crate::event_page::Slot;
 use crate::memop::MemOp;
-use crate::work::Work;
-use crate::{config, memory};
+use crate::work::{Source, Work};
+use crate::{config, memory, order};
 use post_mortem::Log;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -46,6 +46,10 @@ pub enum Op {
     /// No operation; the item exists for its dependencies.
     Marker,
     Work(Work),
+    /// A kernel that accesses memory and changes no byte.
+    Kernel(Vec<order::Access>),
+    /// The begin of an allocation in a pool.
+    Allocate(memory::Range),
     MemOps(Vec<MemOp>),
     Host(HostFunction),
     /// Records the time of a local event.
@@ -64,6 +68,29 @@ pub enum Op {
     Driver(Box<dyn Fn() + Send + Sync>),
 }
 
+impl Op {
+    /// Returns the operation's name in traces, and the memory that it accesses.
+    pub fn accesses(&self) -> (&'static str, Vec<order::Access>) {
+        match self {
+            Op::Marker => ("marker", Vec::new()),
+            Op::Work(work) => {
+                let name = if matches!(work.from, Source::Pattern { .. }) { "memset" } else { "copy" };
+                let reads = work.read().map(|range| order::Access { range, write: false });
+                let writes = work.written().map(|range| order::Access { range, write: true });
+                (name, reads.into_iter().chain(writes).collect())
+            }
+            Op::Kernel(accesses) => ("kernel", accesses.clone()),
+            Op::Allocate(_) => ("allocation", Vec::new()),
+            Op::MemOps(_) => ("values", Vec::new()),
+            Op::Host(_) => ("host-function", Vec::new()),
+            Op::Stamp(_) => ("event", Vec::new()),
+            Op::Record { .. } => ("interprocess-event", Vec::new()),
+            Op::Wait { .. } => ("wait", Vec::new()),
+            Op::Driver(_) => ("driver", Vec::new()),
+        }
+    }
+}
+
 /// A position in a stream, reached when all items up to it are complete.
 #[derive(Clone)]
 pub struct Point {
@@ -76,8 +103,22 @@ impl Point {
         self.stream.log.completed.load(Ordering::Acquire) >= self.seq
     }
 
-    /// Blocks until the point is reached or `cancel` returns true.
+    /// Returns whether the point is reached, to a thread of the program.
+    pub fn observe(&self) -> bool {
+        let reached = self.reached();
+        if reached {
+            order::synced(self);
+        }
+        reached
+    }
+
+    /// Blocks a thread of the program until the point is reached or `cancel` returns true.
     pub fn wait(&self, cancel: impl Fn() -> bool) {
+        self.block(cancel);
+        self.observe();
+    }
+
+    fn block(&self, cancel: impl Fn() -> bool) {
         self.stream.wait_until(|_| self.reached() || cancel());
     }
 }
@@ -121,7 +162,8 @@ pub struct Stream {
     pub context: usize,
     pub state: Arc<ContextState>,
     pub log: &'static Log,
-    index: u64,
+    /// Number of the stream in this process.
+    pub index: u64,
     queue: Mutex<Queue>,
     /// Signaled after an item is queued and when the stream is closed.
     work: Condvar,
@@ -211,9 +253,16 @@ impl Stream {
     }
 
     /// Queues an item. The caller holds the lock on the context's streams.
-    pub fn push(self: &Arc<Self>, op: Op, dependencies: Vec<Point>, ranges: Vec<(usize, usize)>) -> Point {
+    pub fn push(
+        self: &Arc<Self>,
+        op: Op,
+        mut dependencies: Vec<Point>,
+        ranges: Vec<(usize, usize)>,
+    ) -> Point {
         let mut queue = self.lock();
         let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
+        order::enqueued(self.index, seq, &dependencies);
+        dependencies.retain(|point| !point.reached());
         let item = Arc::new(Item { seq, dependencies, op, ranges });
         self.log.publish(&item);
         queue.used += item.cost();
@@ -270,7 +319,7 @@ impl Stream {
                 }
             };
             for point in &item.dependencies {
-                point.wait(|| self.state.is_unusable());
+                point.block(|| self.state.is_unusable());
             }
             if !self.state.is_unusable() {
                 pace.pause();
@@ -286,9 +335,20 @@ impl Stream {
     }
 
     fn run(&self, item: &Item, pace: &mut Pace) {
+        let _running = order::runs(self.index, item.seq, &item.op);
         match &item.op {
             Op::Marker => {}
             Op::Work(work) => self.run_work(work, pace),
+            Op::Kernel(accesses) => {
+                let permitted = |access: &order::Access| {
+                    memory::allowed(self.state.device, access.range.0, access.range.1, access.write)
+                };
+                pace.pause();
+                if !accesses.iter().all(permitted) {
+                    self.state.poison(ILLEGAL_ADDRESS.0);
+                }
+            }
+            Op::Allocate(range) => order::allocated(*range),
             Op::MemOps(ops) => {
                 if ops.iter().any(|op| !op.run(&self.state, || self.state.is_unusable()))
                     && !self.state.is_unusable()
@@ -307,11 +367,14 @@ impl Stream {
                 // Never completes if an earlier record of the event never does. So a dead process's
                 // record blocks the next one.
                 if poll(|| slot.reached(value - 1), || self.state.is_unusable()) {
+                    order::signals(slot, *value);
                     slot.signal(*value);
                 }
             }
             Op::Wait { slot, value } => {
-                poll(|| slot.reached(*value), || self.state.is_unusable());
+                if poll(|| slot.reached(*value), || self.state.is_unusable()) {
+                    order::waited(slot, *value);
+                }
             }
             Op::Driver(act) => act(),
         }

@@ -19,7 +19,7 @@
 
 use super::{Item, Op};
 use crate::config;
-use crate::{memory, sys};
+use crate::{memory, order, sys};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -100,6 +100,9 @@ pub fn start() {
         let (ready, wait) = std::sync::mpsc::channel();
         let spawned = std::thread::Builder::new().name("simcuda-helper".into()).spawn(move || {
             let started = spawn_helper();
+            if started {
+                order::leave_last_lines_to_helper();
+            }
             let _ = ready.send(());
             if started {
                 loop {
@@ -192,6 +195,7 @@ extern "C" fn run_helper(watched: *mut c_void) -> i32 {
     if attached {
         wait_for_exit(watched);
         memory::ipc_server::remove();
+        order::write_last_line(order::LastLine::Dying);
         // The traced thread is not reaped here: it is released when its tracer exits, after the
         // shared memory and after the files mapped there, with their in-use marks. Only then does
         // the owner count as exited.
@@ -204,8 +208,10 @@ extern "C" fn run_helper(watched: *mut c_void) -> i32 {
             while libc::poll(&mut poll, 1, -1) < 1 {}
         }
         memory::ipc_server::remove();
+        order::write_last_line(order::LastLine::Dying);
         run_queues();
     }
+    order::write_last_line(order::LastLine::Ended);
     // SAFETY: ends this process alone, without the owner's exit handlers.
     unsafe { libc::_exit(0) }
 }
@@ -299,7 +305,7 @@ fn step(log: &Log) -> bool {
         return false;
     }
     let done = match &item.op {
-        Op::Marker | Op::Stamp(_) | Op::Record { .. } => true,
+        Op::Marker | Op::Stamp(_) | Op::Record { .. } | Op::Kernel(_) | Op::Allocate(_) => true,
         Op::Work(work) => {
             work.run(0..work.height);
             true
