@@ -25,7 +25,7 @@ use crate::abi::{
     CUstream, CUstreamBatchMemOpParams, CUuuid, code,
 };
 use crate::error::{Error, names};
-use crate::exit;
+use crate::{exit, order};
 
 macro_rules! table {
     ($(fn $symbol:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
@@ -280,6 +280,7 @@ fn load() -> Result<Driver, Error> {
     let library = unsafe { Library::new("libcuda.so.1") }
         .map_err(|error| Error::NoDriver { reason: loader_says(&error) })?;
     let mut driver = Driver::resolve(&library);
+    order::find(&library);
     // The driver starts threads: its code must stay mapped until the process ends.
     std::mem::forget(library);
 

@@ -15,6 +15,7 @@
 //! | [`fence`] | interprocess events and timeline values |
 //! | [`capture`] | stream captures of other code, which stay intact |
 //! | [`calls`] | driver call counts |
+//! | [`order`] | announcement of shared words to the simulated driver of the tests |
 //!
 //! # Conventions
 //!
@@ -42,6 +43,7 @@ pub mod fence;
 pub mod host;
 pub mod host_buffer;
 pub mod memory;
+pub mod order;
 pub mod stream;
 
 pub use abi::DevicePtr;

@@ -24,8 +24,9 @@
 //! | `dying` | the process is dead; its queues run on, without further lines |
 //! | `ended` | its queues have ended; it counts as exited from now on |
 //!
-//! WHO is `cpu` or an item `S:K`. A RANGE is `FILE:OFFSET+LENGTH`, a WORD `FILE:OFFSET`, in
-//! hexadecimal digits. FILE is `DEVICE.INODE`, or `anon` for memory of the process alone, whose
+//! WHO is `cpu` or an item `S:K`. A RANGE is `FILE:OFFSET+LENGTH`, in hexadecimal digits. A WORD is
+//! `FILE:OFFSET`, `message.NUMBER` for a message that programs announce, or `pool.FILE:OFFSET` for
+//! memory of a pool that the driver uses again. FILE is `DEVICE.INODE`, or `anon` for memory of the process alone, whose
 //! offset is its address.
 
 use crate::event_page::Slot;
@@ -216,6 +217,16 @@ fn word(what: &str, address: usize, value: Option<u64>) {
             None => write(format_args!("{what} {Who} {place}")),
         }
     }
+}
+
+/// Traces that a message is about to be sent.
+pub fn sends(number: u64) {
+    write(format_args!("release {Who} message.{number:x}"));
+}
+
+/// Traces that a message was received.
+pub fn received(number: u64) {
+    write(format_args!("acquire {Who} message.{number:x}"));
 }
 
 /// Traces that memory of a pool is free for further allocations, behind this item.

@@ -29,7 +29,7 @@ use crate::abi::{self, CUstreamBatchMemOpParams, flag};
 use crate::context::Context;
 use crate::host::{Access, Registration};
 use crate::stream::Stream;
-use crate::{DevicePtr, Error, Result};
+use crate::{DevicePtr, Error, Result, order};
 
 /// Operations in one batch stay below this (CUDA driver API, cuStreamBatchMemOp).
 const BATCH: usize = 255;
@@ -116,7 +116,9 @@ impl Word<'_> {
     /// visible to the caller.
     #[must_use]
     pub fn load(&self) -> u64 {
-        self.atomic().load(Ordering::Acquire)
+        let value = self.atomic().load(Ordering::Acquire);
+        order::after_load(self.atomic());
+        value
     }
 
     /// Stores the value from the CPU: to initialize it, or to release streams that wait for a peer
@@ -126,6 +128,7 @@ impl Word<'_> {
     /// [`Error::Refused`] if the page was registered with [`Access::Read`].
     pub fn store(&self, value: u64) -> Result<()> {
         self.writable()?;
+        order::before_store(self.atomic());
         self.atomic().store(value, Ordering::Release);
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use super::{COPIED, Sleeper};
 use crate::atomic::{AtomicU64, Ordering, fence};
+use frameshare_cuda::order;
 use frameshare_protocol::{
     Ages, Descriptor, EntryIndex, ReaderCopy, Sequence, descriptor,
     descriptor::{Field, InvalidDescriptor},
@@ -108,9 +109,14 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         let taken = Claim { sequence, state: ClaimState::Taken };
         // SYNC(claim): release, so that the copy of the descriptor stays before it; acquire, so
         // that reading the frame stays behind it.
-        self.claims[claim_at(entry)]
+        let word = &self.claims[claim_at(entry)];
+        let is_taken = word
             .compare_exchange(published.encode(), taken.encode(), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+            .is_ok();
+        if is_taken {
+            order::after_load(word);
+        }
+        is_taken
     }
 
     /// Ends the lease on a claimed publication. Returns true if the exporter sleeps and needs a
@@ -118,7 +124,9 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     pub fn release(&self, entry: EntryIndex, sequence: Sequence) -> bool {
         let released = Claim { sequence, state: ClaimState::Released };
         // SYNC(release): all accesses to the frame come before.
-        self.claims[claim_at(entry)].store(released.encode(), Ordering::Release);
+        let word = &self.claims[claim_at(entry)];
+        order::before_store(word);
+        word.store(released.encode(), Ordering::Release);
         // SYNC(wait): against the exporter's waiting flag.
         fence(Ordering::SeqCst);
         let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);

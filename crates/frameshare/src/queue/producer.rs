@@ -4,6 +4,7 @@
 
 use super::{COPIED, Sleeper};
 use crate::atomic::{AtomicU64, Ordering, fence};
+use frameshare_cuda::order;
 use frameshare_protocol::{
     Ages, CopyCount, Descriptor, EntryIndex, ReaderCopy, Sequence,
     page::{Claim, ClaimState, MAGIC, claim_at, claims, counters, counters_at, descriptor_at, queue},
@@ -74,7 +75,9 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         }
         let claim = Claim { sequence: descriptor.sequence, state: ClaimState::Published };
         // SYNC(publish): the descriptor before the claim, the claim before the head.
-        self.claims[claim_at(entry)].store(claim.encode(), Ordering::Release);
+        let word = &self.claims[claim_at(entry)];
+        order::before_store(word);
+        word.store(claim.encode(), Ordering::Release);
         self.queue[queue::HEAD].store(descriptor.sequence.next().0, Ordering::Release);
     }
 
@@ -118,7 +121,11 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     /// [`Violation`] if the reader wrote another word.
     pub fn state(&self, entry: EntryIndex, sequence: Sequence) -> Result<ClaimState, Violation> {
         // SYNC(release): all the reader's accesses to the frame come before what follows here.
-        let found = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
+        let word = &self.claims[claim_at(entry)];
+        let found = Claim::decode(word.load(Ordering::Acquire));
+        if found.state == ClaimState::Released {
+            order::after_load(word);
+        }
         if found.sequence == sequence && found.state != ClaimState::Revoked {
             Ok(found.state)
         } else {

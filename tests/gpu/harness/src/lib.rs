@@ -19,6 +19,7 @@ pub mod isolate;
 pub mod kernel;
 mod link;
 pub mod mps;
+mod order;
 mod peer;
 mod place;
 pub mod platform;

@@ -15,6 +15,8 @@ use frameshare_tests::raw::Channel;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::order;
+
 /// Receive timeout that no test reaches.
 const FOREVER: Duration = Duration::from_hours(1000);
 
@@ -64,7 +66,9 @@ impl Link {
     /// # Errors
     /// Fails if the peer has closed the connection.
     pub fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        Ok(self.channel.send(&serde_json::to_vec(message)?, fds)?)
+        let number = order::number();
+        order::sends(number);
+        Ok(self.channel.send(&serde_json::to_vec(&(number, message))?, fds)?)
     }
 
     /// Waits for a message; `None` when the peer has closed the connection.
@@ -73,7 +77,9 @@ impl Link {
     /// Fails on a malformed message, or when the time limit is over.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let Some((packet, fds)) = self.channel.receive(self.patience.get())? else { return Ok(None) };
-        Ok(Some((serde_json::from_slice(&packet)?, fds)))
+        let (number, message) = serde_json::from_slice(&packet)?;
+        order::received(number);
+        Ok(Some((message, fds)))
     }
 }
 

@@ -19,7 +19,7 @@ pub struct KernelRange {
     _padding: u32,
 }
 
-// The next three are no calls of the driver: they are allowed in host functions, in forked children,
+// The next four are no calls of the driver: they are allowed in host functions, in forked children,
 // and while the process exits.
 
 /// The calling process is about to store a word that orders accesses of several processes.
@@ -34,6 +34,13 @@ extern "C" fn simcudaRelease(address: *const c_void) {
 #[unsafe(no_mangle)]
 extern "C" fn simcudaAcquire(address: *const c_void) {
     order::acquired(address as usize, None);
+}
+
+/// A message to another process is about to be sent, or was received; its number is unique.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn simcudaMessage(number: u64, received: i32) {
+    if received == 0 { order::sends(number) } else { order::received(number) }
 }
 
 /// The CPU accesses memory.
