@@ -22,7 +22,7 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
         ("SIMCUDA_DELAY_US".to_owned(), pick(random, &["100", "300", "1000"].map(|delay| (delay, 1))).to_owned()),
     ];
     if random.below(2) == 0 {
-        environment.push(("SIMCUDA_REUSE_STREAMS".to_owned(), "1".to_owned()));
+        environment.push(("SIMCUDA_ADVERSARY".to_owned(), "1".to_owned()));
     }
     let has_captures = random.below(4) == 0;
     let memory = pick(random, &[("auto", 4), ("pool", 2), ("legacy", if exporters == 1 { 2 } else { 0 })]);
@@ -34,7 +34,7 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
         let dies = random.below(16) == 0;
         for thread in 0..1 + u64::from(random.below(3) == 0) {
             let streams = 1 + random.below(STREAMS);
-            let mut calls = Calls { random, streams, has_captures, calls: Vec::new() };
+            let mut calls = Calls { random, language, streams, has_captures, calls: Vec::new() };
             calls.streams();
             match is_exporter {
                 true if thread == 0 || calls.random.below(2) == 0 => calls.export(readers),
@@ -73,6 +73,7 @@ fn export(random: &mut Random, memory: &str) -> String {
 /// The calls of a thread.
 struct Calls<'a> {
     random: &'a mut Random,
+    language: Language,
     streams: u64,
     has_captures: bool,
     calls: Vec<String>,
@@ -211,6 +212,7 @@ impl Calls<'_> {
                 14 => self.call(format!("drop {frame}")),
                 15 => self.call(format!("read {frame} {stream}")),
                 16 => self.call(format!("fetch {frame}")),
+                17 | 18 if self.language == Language::Python => self.call(format!("clone {frame}")),
                 17 if self.random.below(4) == 0 => {
                     self.call("leave r0".to_owned());
                     if self.random.below(2) == 0 {

@@ -51,7 +51,7 @@ fn command(arguments: &[&str]) -> Result<bool> {
         ["time", seconds] => timed(seconds.parse()?, 1),
         ["time", seconds, seed] => timed(seconds.parse()?, seed.parse()?),
         ["print", seed] => {
-            print!("{}", generate::program(seed.parse()?, &Runner::new()?.languages()));
+            print!("{}", generate::program(seed.parse()?, Runner::new()?.languages()));
             Ok(true)
         }
         ["run", file] => repeat(file, 1),
@@ -87,7 +87,7 @@ fn seeds(from: u64, to: u64, until: Option<Instant>) -> Result<bool> {
                     if seed > to {
                         break;
                     }
-                    let program = generate::program(seed, &runner.languages());
+                    let program = generate::program(seed, runner.languages());
                     match runner.run(&program) {
                         Ok(failure) if failure.is_empty() => _ = count.fetch_add(1, Ordering::Relaxed),
                         Ok(failure) => {
@@ -109,7 +109,7 @@ fn seeds(from: u64, to: u64, until: Option<Instant>) -> Result<bool> {
         return Ok(true);
     }
     println!("FAIL gpu-programs: seed {failed}, after {count} programs that passed");
-    let program = generate::program(failed, &runner.languages());
+    let program = generate::program(failed, runner.languages());
     let small = shrink::shrink(&runner, program);
     println!("the smallest program found that fails, which `gpu-programs run FILE` runs:\n\n{small}");
     Ok(false)

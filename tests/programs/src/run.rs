@@ -3,13 +3,13 @@
 //! Runs programs, and judges their runs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::{fs::symlink, process::ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::program::{Language, Program};
 
@@ -19,23 +19,71 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Runs programs in a folder of its own.
 pub struct Runner {
     folder: tempfile::TempDir,
+    languages: Vec<Language>,
 }
 
 impl Runner {
+    /// Builds the workers. A language whose worker cannot be built is left out.
     pub fn new() -> Result<Runner> {
-        Ok(Runner { folder: tempfile::tempdir()? })
+        let mut runner = Runner { folder: tempfile::tempdir()?, languages: vec![Language::Rust] };
+        for (language, made) in [(Language::C, runner.make_c()), (Language::Python, runner.make_python())] {
+            match made {
+                Ok(()) => runner.languages.push(language),
+                Err(error) => println!("SKIP gpu-programs-{}: {error:#}", language.name()),
+            }
+        }
+        Ok(runner)
     }
 
     /// The languages whose workers are available.
-    pub fn languages(&self) -> Vec<Language> {
-        vec![Language::Rust]
+    pub fn languages(&self) -> &[Language] {
+        &self.languages
+    }
+
+    fn make_c(&self) -> Result<()> {
+        let library = self.folder.path().join("libframeshare.so.0");
+        symlink(self::library("frameshare_c")?, &library)?;
+        let output = Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+            .arg(repository().join("crates/frameshare-c/include"))
+            .arg(repository().join("tests/programs/src/worker/worker.c"))
+            .arg("-o")
+            .arg(self.folder.path().join("worker"))
+            .arg(&library)
+            .args(["-ldl", "-Xlinker", "-rpath", "-Xlinker"])
+            .arg(self.folder.path())
+            .output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    /// Makes the package of the extension module that this build has.
+    fn make_python(&self) -> Result<()> {
+        let package = self.folder.path().join("frameshare");
+        std::fs::create_dir(&package)?;
+        for file in std::fs::read_dir(repository().join("crates/frameshare-python/python/frameshare"))? {
+            let file = file?;
+            symlink(file.path(), package.join(file.file_name()))?;
+        }
+        symlink(library("_frameshare")?, package.join("_frameshare.abi3.so"))?;
+        let import = ["-c", "import frameshare"];
+        let output = Command::new("python3").args(import).env("PYTHONPATH", self.folder.path()).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
     }
 
     fn worker(&self, language: Language) -> Result<Command> {
         match language {
-            Language::Rust | Language::C | Language::Python => {
+            Language::Rust => {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.arg("worker");
+                Ok(command)
+            }
+            Language::C => Ok(Command::new(self.folder.path().join("worker"))),
+            Language::Python => {
+                let mut command = Command::new("python3");
+                command.arg(repository().join("tests/programs/src/worker/worker.py"));
+                command.env("PYTHONPATH", self.folder.path()).env("PYTHONDONTWRITEBYTECODE", "1");
                 Ok(command)
             }
         }
@@ -89,6 +137,18 @@ impl Runner {
         }
         Ok(failure)
     }
+}
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A shared library of the same build as this program.
+fn library(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let path = program.with_file_name("deps").join(format!("lib{name}.so"));
+    ensure!(path.exists(), "{} is not built", path.display());
+    Ok(path)
 }
 
 struct Running {

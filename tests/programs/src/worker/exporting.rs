@@ -85,6 +85,12 @@ impl Thread<'_> {
                     self.publish(&exporter, name, how);
                 }
             }
+            // Wrong: another stream than this one writes the slot.
+            ["lie", name, stream] => {
+                if let (Some(exporter), Some(stream), Some(slot)) = (exporter, self.stream(stream), self.exporting.slots.get(*name)) {
+                    exporter.publish_on(&slot.frame, &stream, WAIT)?;
+                }
+            }
             ["fail", name] => {
                 if let Some(exporter) = exporter
                     && let Some(Slot { frame, written: Some((stream, _)), is_published: false }) =
@@ -175,7 +181,7 @@ impl Thread<'_> {
             let number = self.shared.contents.fetch_add(1, Ordering::Relaxed) + 1;
             let start = slot.frame.device_pointer(0).context("the slot is in host memory")?;
             gpu::fill(&stream, start, slot.frame.size(), gpu::byte_of(number))?;
-            slot.frame.metadata = number.to_le_bytes().to_vec();
+            slot.frame.pts = Some(number);
             slot.written = Some((stream, number));
         }
         Ok(())
@@ -214,7 +220,7 @@ impl Thread<'_> {
         gpu::fill(stream, array.start(), frame.size(), gpu::byte_of(number))?;
         let start = frame.device_pointer(0).context("the slot is in host memory")?;
         gpu::copy(stream, start, array.start(), frame.size())?;
-        frame.metadata = number.to_le_bytes().to_vec();
+        frame.pts = Some(number);
         let dropped = exporter.exporter().drop_after(stream, Box::new(array));
         self.shared.outcome("drop_after", dropped, |_| false);
         let published = exporter.publish_on(&frame, stream, WAIT);

@@ -11,9 +11,11 @@ use anyhow::Result;
 use frameshare::memory::Address;
 use frameshare::reader::{Config, ConnectError, Frame, Item, ReadError, Reader};
 use frameshare::{Endpoint, Interrupt, Policy};
+use frameshare_cuda::event::Event;
 use frameshare_cuda::stream::Stream;
 
 use super::{Thread, gpu, report};
+use crate::program::option;
 
 /// How long a call waits for a frame.
 const WAIT: Duration = Duration::from_millis(30);
@@ -29,7 +31,8 @@ pub struct Reading {
 
 struct Open {
     reader: Reader,
-    policy: Policy,
+    /// No frame may be lost.
+    is_complete: bool,
     /// The exporter dies within its program: frames may be unwritten for ever.
     is_mortal: bool,
 }
@@ -84,6 +87,16 @@ impl Thread<'_> {
                         let address = held.frame.address();
                         self.read(name, &stream, address, is_checked)?;
                     }
+                }
+            }
+            // Wrong: the frame is not told of the second stream, which reads it.
+            ["misread", name, named, stream] => {
+                if let (Some(named), Some(stream), Some(held)) =
+                    (self.stream(named), self.stream(stream), self.reading.frames.get(*name))
+                {
+                    let address = held.frame.address_on(&named)?;
+                    stream.wait(&Event::behind(&named)?)?;
+                    self.read(name, &stream, address, true)?;
                 }
             }
             ["used", name, stream] => {
@@ -147,7 +160,11 @@ impl Thread<'_> {
         if let Some(reader) = self.shared.outcome("open", reader, is_expected) {
             let exporter = self.shared.program.processes.get(process);
             let is_mortal = exporter.is_some_and(|process| process.has("die"));
-            self.reading.readers.insert(name.to_owned(), Open { reader, policy, is_mortal });
+            // Other kinds of memory are imported once in a process. Frames of an import that failed are
+            // lost, and counted.
+            let options = exporter.and_then(|process| process.export.as_deref()).unwrap_or_default();
+            let is_complete = policy == Policy::Lossless && option(options, "memory") == Some("auto");
+            self.reading.readers.insert(name.to_owned(), Open { reader, is_complete, is_mortal });
         }
         Ok(())
     }
@@ -162,10 +179,10 @@ impl Thread<'_> {
             match open.reader.next(Some(left), &interrupt) {
                 Ok(None | Some(Item::EndOfStream)) => return Ok(()),
                 Ok(Some(Item::Frame(frame))) => {
-                    if open.policy == Policy::Lossless && frame.lost_before() > 0 {
+                    if open.is_complete && frame.lost_before() > 0 {
                         report(&format!("take {name}: a lossless reader lost {} frames", frame.lost_before()));
                     }
-                    let number = frame.metadata().try_into().map(u64::from_le_bytes).unwrap_or_default();
+                    let number = frame.descriptor().pts.unwrap_or_default();
                     let held = Held {
                         frame,
                         number,

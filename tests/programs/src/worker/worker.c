@@ -87,7 +87,7 @@ typedef struct {
 typedef struct {
   char name[16];
   frameshare_reader *reader;
-  bool is_lossless, is_mortal;
+  bool is_complete, is_mortal;
 } opened;
 
 typedef struct {
@@ -111,7 +111,7 @@ typedef struct {
 
 static thread *threads[8];
 static int thread_count;
-static bool is_mortal[8], has_captures, uses_legacy;
+static bool is_mortal[8], is_complete[8], has_captures, uses_legacy;
 static char export_options[256];
 static const char *folder;
 
@@ -280,7 +280,7 @@ static void drop_slot (slot *s) {
   memset (s, 0, sizeof *s);
 }
 
-static void write_slot (thread *t, slot *f, stream *s) {
+static void write_slot (slot *f, stream *s) {
   if (f->number && f->writer != s->handle)
     return;
   frameshare_plane plane = FRAMESHARE_PLANE_INIT;
@@ -294,8 +294,7 @@ static void write_slot (thread *t, slot *f, stream *s) {
 
 static void publish (slot *f, bool somewhere) {
   frameshare_publish_options options = FRAMESHARE_PUBLISH_OPTIONS_INIT;
-  options.metadata = &f->number;
-  options.metadata_size = sizeof f->number;
+  options.pts_ns = f->number;
   options.timeout_ns = WAIT;
   frameshare_status status = somewhere && f->context != other
                                ? frameshare_exporter_publish (exporter, f->frame, &options, NULL)
@@ -312,8 +311,10 @@ static void open_reader (thread *t, char **w) {
   opened *r = find_opened (t, w[1]);
   frameshare_reader_close (r->reader);
   frameshare_reader_config config = FRAMESHARE_READER_CONFIG_INIT;
-  r->is_lossless = !strcmp (w[3], "lossless");
-  config.policy = r->is_lossless ? FRAMESHARE_POLICY_LOSSLESS : FRAMESHARE_POLICY_LATEST;
+  bool is_lossless = !strcmp (w[3], "lossless");
+  /* Other kinds of memory are imported once in a process; frames of a failed import are lost. */
+  r->is_complete = is_lossless && is_complete[atoi (w[2]) % 8];
+  config.policy = is_lossless ? FRAMESHARE_POLICY_LOSSLESS : FRAMESHARE_POLICY_LATEST;
   config.max_held = atoi (w[4]);
   config.memory = strcmp (w[5], "host") ? FRAMESHARE_MEMORY_CUDA_OR_HOST : FRAMESHARE_MEMORY_HOST;
   config.reconnect = false;
@@ -329,7 +330,7 @@ static void release (held *h) {
   memset (h, 0, sizeof *h);
 }
 
-static void take (thread *t, held *h, opened *r) {
+static void take (held *h, opened *r) {
   if (!r->reader)
     return;
   frameshare_frame *frame;
@@ -346,12 +347,11 @@ static void take (thread *t, held *h, opened *r) {
   release (h);
   frameshare_frame_info info = FRAMESHARE_FRAME_INFO_INIT;
   frameshare_frame_get_info (frame, &info);
-  if (r->is_lossless && info.lost_before)
+  if (r->is_complete && info.lost_before)
     report ("take: a lossless reader lost %llu frames", (unsigned long long) info.lost_before);
   h->frame = frame;
   h->is_mortal = r->is_mortal;
-  if (info.metadata_size == sizeof h->number)
-    memcpy (&h->number, info.metadata, sizeof h->number);
+  h->number = info.pts_ns;
 }
 
 static void add_use (held *h, void *handle) {
@@ -371,7 +371,7 @@ static void exporter_call (thread *t, char **w) {
                "FRAMESHARE_NO_RESOURCES FRAMESHARE_EXPORTER_STOPPED");
   } else if (!strcmp (w[0], "write")) {
     if (f->frame && s)
-      write_slot (t, f, s);
+      write_slot (f, s);
   } else if (!strcmp (w[0], "publish")) {
     if (exporter && f->frame && f->number)
       publish (f, !strcmp (w[2], "somewhere"));
@@ -405,7 +405,7 @@ static void reader_call (thread *t, char **w) {
   stream *s = w[2] ? any_stream (t, w[2]) : NULL;
   frameshare_plane plane = FRAMESHARE_PLANE_INIT;
   if (!strcmp (w[0], "take"))
-    take (t, h, find_opened (t, w[2]));
+    take (h, find_opened (t, w[2]));
   else if (!strcmp (w[0], "leave")) {
     opened *r = find_opened (t, w[1]);
     frameshare_reader_close (r->reader);
@@ -554,6 +554,8 @@ static void parse (const char *file, int index) {
     text[strcspn (text, "\n")] = 0;
     if (!strncmp (text, "process ", 8))
       process++;
+    if (!strncmp (text, "export ", 7) && process >= 0)
+      is_complete[process % 8] = strstr (text, "memory=auto") != NULL;
     if (!strcmp (text, "die") && process >= 0)
       is_mortal[process % 8] = true;
     if (process != index || !*text || !strncmp (text, "process ", 8))
