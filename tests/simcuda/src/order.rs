@@ -143,10 +143,15 @@ pub fn enqueued(stream: u64, seq: u64, dependencies: &[Point]) {
 }
 
 /// Traces that the calling thread executes an item from now on, until the result is dropped.
-pub fn runs(stream: u64, seq: u64, op: &Op) -> Running {
+///
+/// Memory to which the device has no access is not accessed: the item fails.
+pub fn runs(stream: u64, seq: u64, op: &Op, device: u32) -> Running {
     let item = Item { stream, seq };
     if is_on() {
-        let (name, ranges) = op.accesses();
+        let (name, mut ranges) = op.accesses();
+        if !ranges.iter().all(|&Access { range, write }| memory::allowed(device, range.0, range.1, write)) {
+            ranges.clear();
+        }
         write(format_args!("run {item} {name}{}", Ranges(&ranges)));
         match op {
             Op::Host(_) => write(format_args!("enter {item}")),

@@ -335,7 +335,7 @@ impl Stream {
     }
 
     fn run(&self, item: &Item, pace: &mut Pace) {
-        let _running = order::runs(self.index, item.seq, &item.op);
+        let _running = order::runs(self.index, item.seq, &item.op, self.state.device);
         match &item.op {
             Op::Marker => {}
             Op::Work(work) => self.run_work(work, pace),
