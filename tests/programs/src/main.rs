@@ -7,6 +7,7 @@
 //! gpu-programs time SECONDS [SEED]    runs programs for a time, from a seed on
 //! gpu-programs print SEED             prints a program
 //! gpu-programs run FILE [TIMES]       runs a program
+//! gpu-programs keep FILE FOLDER       runs a program once; its trace and all other files stay in FOLDER
 //! gpu-programs shrink FILE            leaves out what a failing program does not need
 //! ```
 //!
@@ -56,12 +57,18 @@ fn command(arguments: &[&str]) -> Result<bool> {
         }
         ["run", file] => repeat(file, 1),
         ["run", file, times] => repeat(file, times.parse()?),
+        ["keep", file, folder] => {
+            std::fs::create_dir(folder)?;
+            let failure = Runner::new()?.run_in(&read(file)?, Path::new(folder))?;
+            println!("{failure}");
+            Ok(failure.is_empty())
+        }
         ["shrink", file] => {
             let runner = Runner::new()?;
             print!("{}", shrink::shrink(&runner, read(file)?));
             Ok(true)
         }
-        _ => bail!("usage: gpu-programs seeds FROM TO | time SECONDS [SEED] | print SEED | run FILE [TIMES] | shrink FILE"),
+        _ => bail!("usage: gpu-programs seeds FROM TO | time SECONDS [SEED] | print SEED | run FILE [TIMES] | keep FILE FOLDER | shrink FILE"),
     }
 }
 

@@ -91,19 +91,23 @@ impl Runner {
 
     /// Runs a program. Returns what is wrong with its run: nothing if it is empty.
     pub fn run(&self, program: &Program) -> Result<String> {
-        let folder = tempfile::tempdir_in(self.folder.path())?;
-        let file = folder.path().join("program");
+        self.run_in(program, tempfile::tempdir_in(self.folder.path())?.path())
+    }
+
+    /// As [`Runner::run`], with the trace and all other files of the run in an empty folder.
+    pub fn run_in(&self, program: &Program, folder: &Path) -> Result<String> {
+        let file = folder.join("program");
         std::fs::write(&file, program.to_string())?;
-        let (errors, trace) = (folder.path().join("violations"), folder.path().join("trace"));
+        let (errors, trace) = (folder.join("violations"), folder.join("trace"));
         let mut running = Vec::new();
         let (sender, lines) = mpsc::channel();
         for (index, process) in program.processes.iter().enumerate() {
-            let log = folder.path().join(format!("{index}.log"));
+            let log = folder.join(format!("{index}.log"));
             let mut child = self
                 .worker(process.language)?
                 .arg(&file)
                 .arg(index.to_string())
-                .arg(folder.path())
+                .arg(folder)
                 .env("SIMCUDA_STRICT", "abort")
                 .env("SIMCUDA_ERRORS", &errors)
                 .env("SIMCUDA_ORDER", &trace)
