@@ -128,4 +128,5 @@ def main():
             print(control(str(one), every, arguments.seconds), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

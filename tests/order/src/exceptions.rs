@@ -26,6 +26,10 @@ pub fn reason(earlier: &Access, earlier_life: Life, later: &Access) -> Option<&'
             "the queues of a dead process store its timeline values without lines in the trace, and a reader that \
              sees one of them reads in order",
         ),
+        Life::Dying if !earlier.write => Some(
+            "the queues of a dead process store its release values without lines in the trace, and an exporter \
+             that sees one of them reuses the memory in order",
+        ),
         Life::Dying => None,
     }
 }

@@ -114,6 +114,8 @@ class Array:
     """An array of a library that frees it as early as real ones do: see arrays.rs."""
 
     def __init__(self, library, stream, length, content, cache, own):
+        # JAX computes on a stream of its own.
+        stream = own if library == "jax" else stream
         self.library, self.stream, self.cache, self.own = library, stream, cache, own
         self.length, self.start = length, None
         for index, (start, room, queue) in enumerate(cache):
