@@ -17,6 +17,7 @@ BENCH ?=
 VERSION ?=
 SECONDS ?= 60
 MINUTES ?= 30
+HOURS ?= 1
 PROGRAMS ?=
 RELEASES ?= bookworm trixie noble
 
@@ -95,6 +96,15 @@ rivals: ## kill, stop and restart GStreamer's own elements and ours in the same 
 sanitize: ## run engine and plugin under AddressSanitizer, the engine under ThreadSanitizer
 	@tools/setup.sh test sanitize
 	tools/results.py run sanitize tests/sanitize.sh
+
+# A failing program is made small and printed; `gpu-programs run FILE` runs it again. SEED=1 begins the seeds elsewhere.
+.PHONY: simulate-gpu
+simulate-gpu: ## run random programs on the simulated GPU driver, and check the order of all accesses (HOURS=1, SEED=1)
+	@tools/setup.sh test record
+	cargo test --workspace --locked --no-run
+	@target="$${CARGO_TARGET_DIR:-target}"; tests/simcuda/install.sh "$$target/simcuda"; \
+	LD_LIBRARY_PATH=$$(realpath "$$target/simcuda") tools/results.py run simulate-gpu \
+		"$$target/debug/gpu-programs" time $$(python3 -c 'print(round(3600 * $(HOURS)))') $(or $(SEED),1)
 
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)

@@ -68,7 +68,7 @@ simulated_gpu() {
 
 # Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
 workspace() {
-  local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/simcuda examples/demo) other status=0
+  local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/programs tests/simcuda examples/demo) other status=0
   tests/binaries.sh "${beside[@]}" >"$work/beside" 2>&1 </dev/null &
   other=$!
   tests/binaries.sh --except "${beside[@]}" || status=1

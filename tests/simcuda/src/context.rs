@@ -8,7 +8,7 @@ use crate::api::{
 };
 use crate::context_state::ContextState;
 use crate::queue::{self, Kind, Op, Point, Stream};
-use crate::{capture, config, device, handles, memory};
+use crate::{capture, config, device, handles, memory, order};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -41,7 +41,8 @@ pub struct Streams {
     /// event.
     pub internal: Arc<Stream>,
     pub own: Vec<Arc<Stream>>,
-    /// Destroyed streams, until their work is complete.
+    /// Destroyed streams, until their work is complete. In a trace they stay, since a wait for the
+    /// context is what tells the program that their work was complete.
     ending: Vec<Arc<Stream>>,
 }
 
@@ -55,7 +56,7 @@ impl Streams {
     pub fn destroy(&mut self, handle: usize) {
         let destroyed = self.own.extract_if(.., |stream| stream.handle == handle);
         self.ending.extend(destroyed);
-        self.ending.retain(|stream| !stream.is_idle());
+        self.ending.retain(|stream| order::is_on() || !stream.is_idle());
     }
 }
 
