@@ -243,7 +243,8 @@ pub struct Connect {
     pub policy: Policy,
     pub max_held: Option<u32>,
     pub spin: u32,
-    pub gpu_wait: Option<bool>,
+    /// Frames come when they are written only.
+    pub written_only: bool,
     pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,
     pub fence_timeout_ms: Option<u64>,

@@ -72,14 +72,13 @@ impl Reading {
 
     fn open(connect: &Connect, gpu: Option<Gpu>) -> Result<Reading> {
         let default = reader::Config::default();
-        let config = reader::Config::default()
+        let mut config = reader::Config::default()
             .policy(connect.policy)
             .max_held(connect.max_held.unwrap_or(default.max_held))
             .max_queued(frameshare::MAX_CREDIT)
             .spin(connect.spin)
             .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
             .fence(connect.fence)
-            .gpu_wait(connect.gpu_wait)
             .connection_timeout(
                 connect
                     .connection_timeout_ms
@@ -88,6 +87,7 @@ impl Reading {
             .reconnect(connect.reconnect)
             .exporter_uid(connect.exporter_uid)
             .fence_timeout(connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis));
+        config.written_only = connect.written_only;
         let begin = Instant::now();
         let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
         Ok(Reading {

@@ -37,7 +37,7 @@ pub(super) struct Gpu {
 impl Gpu {
     /// A connection without a GPU so far.
     pub fn new(channel: Arc<Channel>, config: &Config, welcome: &Welcome, is_local: bool) -> Self {
-        let settings = Settings { is_wanted: config.gpu_wait, fence_timeout: config.fence_timeout, is_local };
+        let settings = Settings::new(config, is_local);
         Self {
             channel,
             offered: config.gpu.clone(),

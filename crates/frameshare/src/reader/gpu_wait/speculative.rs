@@ -6,6 +6,7 @@ use super::{pending::PendingFrames, unblock::Orphan, watch};
 use crate::{
     fence::{FenceError, FenceFault, ReaderFence},
     reader::{
+        config::Config,
         error::{ProtocolViolation, ReadError},
         lease::Channel,
     },
@@ -29,12 +30,28 @@ pub(in crate::reader) enum Recheck {
 /// The configuration of GPU waits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::reader) struct Settings {
-    /// Whether to deliver speculatively; `None` is yes with timeline fences alone.
-    pub is_wanted: Option<bool>,
+    /// The kind of fence that the configuration asks for.
+    requested: Option<FenceKind>,
+    /// No stream is to wait.
+    written_only: bool,
     /// Maximum time for the exporter's GPU work on a frame.
     pub fence_timeout: Duration,
     /// The exporter is in this very process.
     pub is_local: bool,
+}
+
+impl Settings {
+    pub fn new(config: &Config, is_local: bool) -> Self {
+        let Config { fence, written_only, fence_timeout, .. } = *config;
+        Self { requested: fence, written_only, fence_timeout, is_local }
+    }
+
+    /// Returns whether frames are delivered speculatively: not with event fences, unless they were
+    /// requested, since a stream that waits for an event never continues after the exporter's
+    /// death.
+    fn is_speculative(&self, kind: FenceKind) -> bool {
+        !self.written_only && (kind == FenceKind::Timeline || self.requested == Some(kind))
+    }
 }
 
 /// Speculative delivery of one connection, from the exporter's first use of a GPU.
@@ -68,10 +85,10 @@ impl GpuWait {
         settings: Settings,
         gone: Option<&OwnedFd>,
     ) -> Self {
-        let is_timeline = fence.kind() == FenceKind::Timeline;
+        let kind = fence.kind();
         let pending = Arc::new(PendingFrames::new(fence));
-        let is_speculative = settings.is_wanted.unwrap_or(is_timeline);
-        if is_speculative && is_timeline && !settings.is_local {
+        let is_speculative = settings.is_speculative(kind);
+        if is_speculative && kind == FenceKind::Timeline && !settings.is_local {
             watch::watch(channel, &pending, context, gone, settings.fence_timeout);
         }
         let mode = if is_speculative { Mode::Speculative } else { Mode::WrittenOnly };

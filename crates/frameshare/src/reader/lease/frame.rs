@@ -247,7 +247,7 @@ impl Frame {
     /// Makes work queued on `stream` from now on start after the frame is written. Does not block.
     /// For code that passes the frame on with its plain address; otherwise use
     /// [`Frame::address_on`]. Not needed for host frames, nor if the reader delivers written frames
-    /// only (see [`Config::gpu_wait`](crate::reader::Config)).
+    /// only (see [`Config::fence`](crate::reader::Config#structfield.fence)).
     ///
     /// With event fences, a stream that waits when the exporter is killed never continues.
     ///
