@@ -199,6 +199,10 @@ impl ReaderFence for ReaderTimeline {
         Ok(if self.written()? >= sequence.0 { FenceState::Ready } else { FenceState::Pending })
     }
 
+    fn is_held_back(&self, _entry: EntryIndex, sequence: Sequence) -> bool {
+        self.page.word(timeline::READY).is_ok_and(|word| word.load() < sequence.0)
+    }
+
     fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         // A written frame needs no work on the GPU.
         if self.poll_ready(entry, sequence)? == FenceState::Ready {

@@ -125,6 +125,11 @@ impl Gpu {
         self.wait.as_mut()
     }
 
+    /// See [`GpuWait::limited_frames`].
+    pub fn limited_frames(&self) -> u64 {
+        self.wait.as_ref().map_or(0, GpuWait::limited_frames)
+    }
+
     /// The condition to poll while the reader sleeps.
     pub fn recheck(&self) -> Recheck {
         self.wait.as_ref().map_or(Recheck::Nothing, GpuWait::recheck)
