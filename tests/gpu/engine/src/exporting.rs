@@ -432,7 +432,8 @@ impl Drop for Asks {
     }
 }
 
-fn frame_in(slot: &Slot) -> Frame<'_> {
+/// A frame that fills a slot.
+pub fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
 }
 

@@ -21,10 +21,10 @@ use std::{
 
 /// Maximum number of streams that wait before a further frame is delivered when it is written only.
 ///
-/// Of 8 channels one is left for the streams of the application. Beside each stream that waits for
-/// a frame up to two others wait for that stream: the release stream of its reader, and the signal
-/// stream of an exporter whose frame it writes.
-const MAX_WAITS: usize = 2;
+/// Of 8 channels one is left for other streams. Behind each stream that waits for a frame a second
+/// one may wait: the release stream of a reader, or the signal stream of an exporter whose frame it
+/// writes. One more waits for all of them: that of releases behind the whole context.
+const MAX_WAITS: usize = 3;
 
 /// The waits of all readers of this process.
 pub(in crate::reader) static WAITS: PerProcess<Waits> = PerProcess::new(Waits::default);

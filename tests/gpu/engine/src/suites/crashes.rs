@@ -380,6 +380,12 @@ fn exporter_killed(
     setup.exporter.kill()?;
     let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
     let delay = ErrorDelay::of(&reads, killed_at);
+    ensure!(delay.0 < 1000.0, "{delay}");
+    for reader in &readers {
+        let begin = Instant::now();
+        reader.execute(Command::Disconnect)?;
+        ensure!(begin.elapsed() < Duration::from_secs(1), "a reader stopped after {:?}", begin.elapsed());
+    }
     Ok((reads, delay))
 }
 
