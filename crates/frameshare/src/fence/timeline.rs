@@ -200,7 +200,8 @@ impl ReaderFence for ReaderTimeline {
     }
 
     fn is_held_back(&self, _entry: EntryIndex, sequence: Sequence) -> bool {
-        self.page.word(timeline::READY).is_ok_and(|word| word.load() < sequence.0)
+        let is_below = |word: Word<'_>| word.load() < sequence.0;
+        !self.is_unblocking.load(Ordering::SeqCst) && self.page.word(timeline::READY).is_ok_and(is_below)
     }
 
     fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {

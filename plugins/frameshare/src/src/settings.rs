@@ -99,8 +99,8 @@ properties! {
         /// the path to the socket, otherwise any user)
         exporter_uid in config
             => nick("Exporter UID").minimum(-1).maximum(i64::from(u32::MAX) - 1).mutable_ready();
-        /// Kind of fence that signals the end of GPU work on a frame. With timeline, and with event if
-        /// it is set here, frames are pushed before the GPU has written them, and streams wait
+        /// Kind of fence that signals the end of GPU work on a frame. With timeline, and with event
+        /// if it is set here, frames are pushed before the GPU has written them, and streams wait
         pub(super) fence: FrameshareFence = Default::default() => mutable_ready();
         /// Maximum time of GPU work on a published frame before the exporter is treated as lost (in
         /// ns)

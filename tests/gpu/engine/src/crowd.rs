@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Many readers in one process, each with a stream of its own: readers of one exporter, and links of
-//! rings of exporters that read from each other.
+//! Many readers in one process, each with a stream of its own: readers of one exporter, and links
+//! of rings of exporters that read from each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ pub struct Crowd {
 struct Member {
     reader: Reader,
     stream: Arc<Stream>,
+    is_ended: bool,
 }
 
 impl Crowd {
@@ -47,7 +48,7 @@ impl Crowd {
         let members = (0..count).map(|_| {
             let config = reading::config(connect, Some(&gpu));
             let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
-            Ok(Member { reader, stream: Arc::new(gpu.another_stream()?) })
+            Ok(Member { reader, stream: Arc::new(gpu.another_stream()?), is_ended: false })
         });
         let readers = members.collect::<Result<Vec<_>>>()?;
         let other = (Arc::new(gpu.another_stream()?), Scratch::new(&gpu, 4096)?);
@@ -60,7 +61,7 @@ impl Crowd {
     pub fn take(&mut self, ms: u64) -> Result<Crowded> {
         let until = Instant::now() + Duration::from_millis(ms);
         let mut found = Crowded::default();
-        let mut missing: Vec<_> = self.readers.iter_mut().collect();
+        let mut missing: Vec<_> = self.readers.iter_mut().filter(|member| !member.is_ended).collect();
         while !missing.is_empty() && Instant::now() < until {
             let mut left = Vec::new();
             for member in missing {
@@ -75,6 +76,7 @@ impl Crowd {
                     Err(ReadError::Gone { torn, lost }) => {
                         found.torn += torn;
                         found.lost += lost;
+                        member.is_ended = true;
                     }
                     Err(error) => return Err(error.into()),
                 }

@@ -197,7 +197,7 @@ pub enum Reply {
     Crowded(Crowded),
 }
 
-/// What the readers of one process got.
+/// Figures of the readers of one process.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Crowded {
     pub frames: u64,

@@ -7,9 +7,9 @@
 //! otherwise, no other stream of the process continues (measured on an H200, driver 580). So frames
 //! are delivered speculatively only while few streams of all readers of the process wait.
 //!
-//! A frame that is delivered before it is written counts until it is written: as the stream that
-//! waits for it, and as one more stream while none waits yet. The next frame of a reader is expected
-//! on the stream that waits for its last one, which counts once.
+//! A frame that is delivered before it is written counts until it is written: as the streams that
+//! wait for it, or as one stream while none waits yet. A stream counts once, whatever it waits for.
+//! A reader's next frame is expected on a stream that waits for an earlier one.
 
 use crate::{fence::ReaderFence, sys::PerProcess};
 use frameshare_cuda::stream::Stream;

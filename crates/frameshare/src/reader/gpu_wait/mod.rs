@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Waits of this process's GPU streams for frames that are not written yet, their bound, and the end
-//! of these waits when the exporter dies.
+//! Waits of this process's GPU streams for frames that are not written yet, their bound, and the
+//! end of these waits when the exporter dies.
 
 mod bound;
 mod pending;

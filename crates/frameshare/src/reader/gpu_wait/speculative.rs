@@ -136,8 +136,8 @@ impl GpuWait {
         Ok(unwritten.and_then(|(oldest, waited)| is_late(waited).then_some(oldest)))
     }
 
-    /// Returns whether to deliver the next frame, which is not written: not if enough streams of the
-    /// process wait. A frame that is not written when the exporter dies never will be.
+    /// Returns whether to deliver the next frame, which is not written: not if enough streams of
+    /// the process wait. A frame that is not written when the exporter dies never will be.
     pub fn deliver_unwritten(&mut self, entry: EntryIndex, sequence: Sequence, is_connected: bool) -> bool {
         let is_speculative = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
         let delivers = is_speculative && WAITS.begin(self.pending.fence(), entry, sequence);

@@ -127,8 +127,9 @@ impl ReleaseStreams {
             }
         }
         self.note(reads);
-        // A reader of event fences has a stream of its own, since its exporter can block it.
-        let is_common = reads.anywhere && released.fence.kind() == FenceKind::Timeline;
+        // Not with event fences, whose exporter can block the stream, and not behind streams that
+        // may be of other contexts.
+        let is_common = reads.is_anywhere_only() && released.fence.kind() == FenceKind::Timeline;
         released.signal_on(if is_common { &self.common } else { &self.prompt }, |own| {
             own.wait_for(reads)?;
             if reads.anywhere {
@@ -242,6 +243,11 @@ impl Reads {
     /// Adds all streams of the context.
     pub fn anywhere(&mut self) {
         self.anywhere = true;
+    }
+
+    /// Returns whether the work that reads the frame is known as that of the context only.
+    fn is_anywhere_only(&self) -> bool {
+        self.anywhere && self.streams.is_empty() && self.done.is_empty()
     }
 
     /// Returns the only stream on which the frame is read.

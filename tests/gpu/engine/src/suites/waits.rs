@@ -40,8 +40,8 @@ fn crowded(fence: FenceKind, seed: u64) -> Result<(Setup, Peer)> {
     Ok((setup, crowd))
 }
 
-/// A few readers get the frame before it is written. While their streams wait, another stream of the
-/// process goes on. The others get it when it is written, and count it.
+/// A few readers get the frame before it is written. While their streams wait, another stream of
+/// the process goes on. The others get it when it is written, and count it.
 fn late_exporter(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in FENCES {
@@ -53,7 +53,8 @@ fn late_exporter(seed: u64) -> Result<String> {
         // Those that have the frame get no further one.
         let late = crowd.take_each(PATIENCE_MS / 10)?;
         ensure!(early.frames + late.frames == READERS as u64, "{fence}: {early:?}, then {late:?}");
-        ensure!(late.limited == late.frames, "{fence}: {late:?}");
+        // Some may have got it while the first ones no longer waited.
+        ensure!((1..=late.frames).contains(&late.limited), "{fence}: {late:?}");
         ensure!(crowd.number(Command::SettleCrowd)? == 0, "{fence}: frames are wrong");
         seen.push(format!("{fence}: {} before and {} when they were written", early.frames, late.frames));
     }
@@ -66,9 +67,13 @@ fn killed_exporter(seed: u64) -> Result<String> {
     let (mut setup, crowd) = crowded(FenceKind::Timeline, seed)?;
     let early = crowd.take_each(AT_ONCE_MS)?;
     setup.exporter.kill()?;
-    let after = crowd.take_each(AT_ONCE_MS)?;
-    ensure!(after.torn == early.frames && after.torn + after.lost == READERS as u64, "{after:?}");
-    ensure!(!after.is_held_back, "another stream is held back: {after:?}");
+    let first = crowd.take_each(AT_ONCE_MS)?;
+    ensure!(!first.is_held_back, "another stream is held back: {first:?}");
+    // Some may have got it after the first ones were unblocked, before they noticed the death.
+    let second = crowd.take_each(AT_ONCE_MS)?;
+    let (torn, lost) = (first.torn + second.torn, first.lost + second.lost);
+    ensure!(torn == early.frames + first.frames, "{early:?}, {first:?}, {second:?}");
+    ensure!(torn + lost == READERS as u64, "{early:?}, {first:?}, {second:?}");
     let ms = crowd.number(Command::EndCrowd)?;
     ensure!(ms < 1000, "the readers ended after {ms} ms");
     let next = Setup::new(MemoryKind::Vmm, seed)?;
@@ -80,7 +85,7 @@ fn killed_exporter(seed: u64) -> Result<String> {
     let again = crowd.take_each(AT_ONCE_MS)?;
     ensure!(again.frames == 1, "the waits for a dead exporter still count: {again:?}");
     next.exporter.execute(Command::Resume)?;
-    Ok(format!("{} streams were unblocked, {} readers lost the frame", after.torn, after.lost))
+    Ok(format!("{torn} streams were unblocked, {lost} readers lost the frame"))
 }
 
 /// Processes that read from each other in rings, more rings than a process has hardware channels:

@@ -321,8 +321,8 @@ fn same_process(_: u64) -> Result<String> {
 fn next_exporter(_: u64) -> Result<String> {
     let place = Place::new()?;
     let reader = Peer::new()?;
-    // With speculative delivery some frames would be torn when an exporter is killed: those that are
-    // killed use event fences, which the reader did not ask for.
+    // With speculative delivery some frames would be torn when an exporter is killed: those that
+    // are killed use event fences, which the reader did not ask for.
     let source = place.source("on-disconnect=wait connection-timeout=-1");
     begin(&reader, format!("{source} ! {CUDA} ! appsink name=out"))?;
     let mut sums = Vec::new();
