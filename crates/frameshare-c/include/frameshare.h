@@ -359,6 +359,8 @@ typedef struct frameshare_reader_stats {
   /** Time spent spinning for items, and frames that came during a spin. */
   uint64_t spin_time_ns;
   uint64_t spin_frames;
+  /** Frames that came when they were written, since enough GPU streams of this process waited for others. */
+  uint64_t gpu_wait_limited;
   /** The exporter's process. */
   uint32_t exporter_pid;
   /** Maximum number of frames that it may hold, and the number that it holds. */
@@ -366,7 +368,7 @@ typedef struct frameshare_reader_stats {
   uint32_t held;
 } frameshare_reader_stats;
 
-#define FRAMESHARE_READER_STATS_INIT { sizeof (frameshare_reader_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define FRAMESHARE_READER_STATS_INIT { sizeof (frameshare_reader_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The kind of an item. */
 typedef enum frameshare_item_kind {

@@ -56,13 +56,14 @@ structs::define! {
 
 structs::define! {
     /// Statistics of a reader.
-    ReaderStats as "frameshare_reader_stats" of 72 {
+    ReaderStats as "frameshare_reader_stats" of 80 {
         session: u64 = 0,
         received: u64 = 0,
         lost: u64 = 0,
         reconnects: u64 = 0,
         spin_time_ns: u64 = 0,
         spin_frames: u64 = 0,
+        gpu_wait_limited: u64 = 0,
         exporter_pid: u32 = 0,
         credit: u32 = 0,
         held: u32 = 0,
@@ -394,6 +395,7 @@ pub unsafe extern "C" fn frameshare_reader_get_stats(reader: *mut Reader, stats:
             reconnects: found.reconnects,
             spin_time_ns: found.spin_time.as_nanos() as u64,
             spin_frames: found.spin_frames,
+            gpu_wait_limited: found.gpu_wait_limited,
             exporter_pid: found.exporter_pid,
             credit: found.credit,
             held: found.held,

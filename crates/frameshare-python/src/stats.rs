@@ -23,24 +23,29 @@ pub struct Stats {
     lost: u64,
     /// Number of reconnections.
     reconnects: u64,
+    /// Frames that came when they were written, since enough GPU streams of this process waited for
+    /// others.
+    gpu_wait_limited: u64,
 }
 
 impl Stats {
     /// The statistics of a reader.
     pub fn of(reader: &reader::Reader) -> Self {
-        let reader::Stats { session, exporter_pid, credit, held, received, lost, reconnects, .. } =
-            reader.stats();
-        Self { session, exporter_pid, max_held: credit, held, received, lost, reconnects }
+        let stats = reader.stats();
+        let reader::Stats { session, exporter_pid, credit, held, received, lost, reconnects, .. } = stats;
+        let (max_held, gpu_wait_limited) = (credit, stats.gpu_wait_limited);
+        Self { session, exporter_pid, max_held, held, received, lost, reconnects, gpu_wait_limited }
     }
 }
 
 #[pymethods]
 impl Stats {
     fn __repr__(&self) -> String {
-        let Self { session, exporter_pid, max_held, held, received, lost, reconnects } = self;
+        let Self { session, exporter_pid, max_held, held, received, lost, reconnects, gpu_wait_limited } =
+            self;
         format!(
             "Stats(session={session}, exporter_pid={exporter_pid}, max_held={max_held}, held={held}, \
-             received={received}, lost={lost}, reconnects={reconnects})"
+             received={received}, lost={lost}, reconnects={reconnects}, gpu_wait_limited={gpu_wait_limited})"
         )
     }
 }

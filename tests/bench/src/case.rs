@@ -33,12 +33,12 @@ pub enum Transport {
     GpuPool,
     /// As `Gpu`, with readers that poll and never sleep.
     GpuPolling,
-    /// As `Gpu`, with readers that receive frames after their ready fence is signaled, so that no
-    /// stream waits.
+    /// As `Gpu`, with event fences that the readers did not ask for: they receive frames after the
+    /// ready fence is signaled, and no stream waits.
     GpuWritten,
     /// As `GpuPool`, with memory of kind `vmm` and timeline fences.
     GpuVmm,
-    /// As `GpuPool`, with memory of kind `vmm` and event fences.
+    /// As `GpuPool`, with memory of kind `vmm` and event fences, which streams wait for.
     GpuVmmEvent,
     /// As `GpuPool`, with memory of kind `pool`.
     GpuMempool,
@@ -64,7 +64,7 @@ impl Transport {
             Self::Iceoryx2 => "iceoryx2",
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
-            Self::GpuWritten => "frameshare, gpu-wait=false",
+            Self::GpuWritten => "frameshare, written frames",
             Self::GpuVmm => "frameshare, vmm",
             Self::GpuVmmEvent => "frameshare, vmm, event",
             Self::GpuMempool => "frameshare, memory=pool",
@@ -91,9 +91,9 @@ impl Transport {
         if matches!(self, Self::Polling | Self::GpuPolling) { 100 } else { 0 }
     }
 
-    /// Value of the `gpu-wait` property of `framesharesrc`.
-    pub fn gpu_wait(self) -> &'static str {
-        if self == Self::GpuWritten { "false" } else { "auto" }
+    /// Value of the `fence` property of `framesharesrc`.
+    pub fn fence(self) -> &'static str {
+        if self == Self::GpuVmmEvent { "event" } else { "auto" }
     }
 
     /// Whether the transport has readers.

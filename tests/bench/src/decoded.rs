@@ -30,9 +30,8 @@ pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
     let socket = &run.socket;
     let copying = |settings: &str| format!("framesharesink export=copy {settings} socket-path={socket}");
     let sink = match run.transport {
-        Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
-            format!("framesharesink socket-path={socket}")
-        }
+        Transport::Gpu | Transport::GpuPolling => format!("framesharesink socket-path={socket}"),
+        Transport::GpuWritten => format!("framesharesink fence=event socket-path={socket}"),
         Transport::GpuPool => copying(""),
         Transport::GpuVmm => copying("memory=vmm fence=timeline"),
         Transport::GpuVmmEvent => copying("memory=vmm fence=event"),
@@ -92,10 +91,10 @@ pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
 /// Reads frames. Latency ends when the source pushes a frame, or when a kernel has read it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
-    let (spin, gpu_wait) = (run.transport.spin(), run.transport.gpu_wait());
+    let (spin, fence) = (run.transport.spin(), run.transport.fence());
     let source = match run.transport {
         Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
-        _ => format!("framesharesrc socket-path={socket} policy=lossless spin={spin} gpu-wait={gpu_wait}"),
+        _ => format!("framesharesrc socket-path={socket} policy=lossless spin={spin} fence={fence}"),
     };
     let pipeline = launch(&format!(
         "{source} name=source ! video/x-raw(memory:CUDAMemory) ! fakesink sync=false async=false \

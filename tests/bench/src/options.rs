@@ -33,7 +33,7 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --iceoryx2 PROGRAM       tests/rivals/iceoryx2, built: transports engine iceoryx2 lossless, 1920x1080,
                            1 4 8 readers
   --clips FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
-                           gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false;
+                           gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: no stream waits;
                            copies into memory of one kind: gpu-vmm gpu-vmm-event gpu-mempool gpu-legacy),
                            1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
   --kernel                 with --clips: readers launch a kernel that reads each frame, and latency ends

@@ -204,6 +204,10 @@ impl ReaderFence for ReaderEvents {
         poll(of(&self.events.ready, entry)?)
     }
 
+    fn is_held_back(&self, entry: EntryIndex, sequence: Sequence) -> bool {
+        matches!(self.poll_ready(entry, sequence), Ok(FenceState::Pending))
+    }
+
     fn wait_ready(&self, entry: EntryIndex, _sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         let ready = of(&self.events.ready, entry)?;
         let wait = || {

@@ -82,6 +82,9 @@ pub trait ReaderFence: Debug + Send + Sync {
     /// # Errors
     /// [`FenceError`] if the driver fails, or the exporter wrote an invalid value.
     fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError>;
+    /// Returns whether a stream that waits for the ready fence is still held back: false once
+    /// streams are unblocked, and if the driver fails.
+    fn is_held_back(&self, entry: EntryIndex, sequence: Sequence) -> bool;
     /// Makes work queued on `stream` from now on start after the ready fence.
     ///
     /// # Errors

@@ -33,6 +33,10 @@ impl ReaderFence for NoFence {
         Ok(FenceState::Ready)
     }
 
+    fn is_held_back(&self, _: EntryIndex, _: Sequence) -> bool {
+        false
+    }
+
     fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
         Ok(())
     }

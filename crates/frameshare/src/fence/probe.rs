@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A fence for tests of its owners: everything is ready at once.
+//! A fence for tests of its owners: everything is ready at once, unless it is held back.
 
 use super::{FenceError, FenceState, ReaderFence, Unblocking, none::NoFence};
 use frameshare_cuda::stream::Stream;
@@ -9,7 +9,7 @@ use std::{
     fmt::Debug,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -18,13 +18,19 @@ use std::{
 pub struct Probe<T> {
     kind: FenceKind,
     checks: Arc<AtomicU32>,
+    is_held_back: AtomicBool,
     _value: T,
 }
 
 impl<T> Probe<T> {
     /// Makes a fence of this kind.
     pub fn new(kind: FenceKind, value: T) -> Self {
-        Self { kind, checks: Arc::default(), _value: value }
+        Self { kind, checks: Arc::default(), is_held_back: AtomicBool::new(false), _value: value }
+    }
+
+    /// Holds back all streams that wait, or lets them continue.
+    pub fn hold_back(&self, holds: bool) {
+        self.is_held_back.store(holds, Ordering::SeqCst);
     }
 
     /// The number of checks, which outlives the fence.
@@ -40,6 +46,10 @@ impl<T: Debug + Send + Sync> ReaderFence for Probe<T> {
 
     fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
         NoFence.poll_ready(entry, sequence)
+    }
+
+    fn is_held_back(&self, _: EntryIndex, _: Sequence) -> bool {
+        self.is_held_back.load(Ordering::SeqCst)
     }
 
     fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {

@@ -199,6 +199,11 @@ impl ReaderFence for ReaderTimeline {
         Ok(if self.written()? >= sequence.0 { FenceState::Ready } else { FenceState::Pending })
     }
 
+    fn is_held_back(&self, _entry: EntryIndex, sequence: Sequence) -> bool {
+        let is_below = |word: Word<'_>| word.load() < sequence.0;
+        !self.is_unblocking.load(Ordering::SeqCst) && self.page.word(timeline::READY).is_ok_and(is_below)
+    }
+
     fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         // A written frame needs no work on the GPU.
         if self.poll_ready(entry, sequence)? == FenceState::Ready {

@@ -88,12 +88,13 @@ options! {
         /// fence that both sides can use. Otherwise that is an error.
         pub host_fallback: bool = false,
         /// The only kind of fence to use; `None` accepts every kind.
+        ///
+        /// With timeline fences, and with event fences that are requested here, frames are
+        /// delivered speculatively: before their ready fence is signaled, for GPU streams to wait
+        /// on ([`Frame::wait_on`](super::Frame::wait_on)). A stream that waits for an event when
+        /// the exporter is killed never continues; so with `None` frames come when they are
+        /// written if the exporter uses event fences.
         pub fence: Option<FenceKind> = None,
-        /// Whether frames are delivered speculatively, before their ready fence is signaled, for
-        /// GPU streams to wait on ([`Frame::wait_on`](super::Frame::wait_on)). `None` is yes with
-        /// timeline fences and no with event fences, whose waits never end after a crash of the
-        /// exporter.
-        pub gpu_wait: Option<bool> = None,
         /// Maximum time for the exporter's GPU work on a published frame before the exporter counts
         /// as dead. Zero is refused, since no work would complete in time.
         pub fence_timeout: Duration = Duration::from_secs(2),
@@ -115,6 +116,10 @@ options! {
         /// [`exporter_uid`](Self::exporter_uid) only: whether an access to one may raise SIGBUS is
         /// up to its driver.
         pub dma_bufs: bool = true,
+    }
+    hidden {
+        /// Whether frames come when they are written only, whatever the kind of fence: for tests.
+        pub written_only: bool = false,
     }
 }
 

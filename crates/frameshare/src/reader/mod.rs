@@ -325,6 +325,7 @@ impl Reader {
             reconnects: self.past.reconnects,
             futex_sleeps: self.past.futex_sleeps + now.futex_sleeps,
             missed_wakes: self.past.missed_wakes + now.missed_wakes,
+            gpu_wait_limited: self.past.gpu_wait_limited + now.gpu_wait_limited,
             spin_time: time,
             spin_frames: frames,
             ..now

@@ -33,4 +33,7 @@ pub struct Stats {
     pub spin_time: Duration,
     /// Frames that arrived during a spin. For these the exporter sent no wake-up.
     pub spin_frames: u64,
+    /// Frames that were delivered when they were written, since as many GPU streams of this process
+    /// as frameshare allows were waiting for frames of its readers.
+    pub gpu_wait_limited: u64,
 }

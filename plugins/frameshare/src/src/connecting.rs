@@ -87,7 +87,6 @@ impl FrameshareSrc {
             .gpu(cuda.as_ref().map(|cuda| cuda.engine().clone()))
             .host_fallback(takes == Takes::Both)
             .fence(settings.fence.kind())
-            .gpu_wait(settings.gpu_wait.wanted())
             .keep_files(self.passes_files_on());
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         Reader::connect(endpoint, config, interrupt)

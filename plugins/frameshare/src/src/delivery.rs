@@ -202,7 +202,7 @@ impl FrameshareSrc {
             gst::FlowError::Error
         })?;
         Figures::count(&self.figures.received);
-        self.note_spins(running);
+        self.note_waits(running);
         match way {
             Way::InPlace => {}
             Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
@@ -251,11 +251,12 @@ impl FrameshareSrc {
         }
     }
 
-    /// Updates the cost of spins. A switch to another stream starts them again.
-    fn note_spins(&self, running: &Running) {
-        if let Some(spun) = running.reader.as_ref().map(Reader::spun) {
-            self.figures.spin_time.store(spun.time.as_nanos() as u64, Relaxed);
-            self.figures.spin_frames.store(spun.frames, Relaxed);
+    /// Updates the figures of waits for frames. A switch to another stream starts them again.
+    fn note_waits(&self, running: &Running) {
+        if let Some(stats) = running.reader.as_ref().map(Reader::stats) {
+            self.figures.spin_time.store(stats.spin_time.as_nanos() as u64, Relaxed);
+            self.figures.spin_frames.store(stats.spin_frames, Relaxed);
+            self.figures.gpu_wait_limited.store(stats.gpu_wait_limited, Relaxed);
         }
     }
 

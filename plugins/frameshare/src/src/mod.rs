@@ -95,7 +95,7 @@ glib::wrapper! {
     /// - If downstream's caps name `memory:CUDAMemory`, frames in GPU memory are pushed as CUDA
     ///   memory, in the pipeline's shared context; this needs GStreamer 1.24. Other elements get
     ///   system memory, to which the exporter downloads the frames.
-    /// - A buffer may be pushed before the GPU has written it, see `gpu-wait`. The memory's stream
+    /// - A buffer may be pushed before the GPU has written it, see `fence`. The memory's stream
     ///   (downstream's own if it proposes one) waits for the write; the memory has GStreamer's flag
     ///   for pending work, and gst_cuda_memory_sync() waits for it.
     /// - A frame is released when all GPU work that was queued in its context before the last
@@ -130,7 +130,6 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     #[cfg(feature = "doc")]
     for property in [
         settings::FrameshareSrcPolicy::static_type(),
-        settings::FrameshareSrcGpuWait::static_type(),
         settings::FrameshareSrcOnDisconnect::static_type(),
         settings::FrameshareSrcVideoMeta::static_type(),
         crate::FrameshareFence::static_type(),

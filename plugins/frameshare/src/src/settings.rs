@@ -33,34 +33,6 @@ impl From<FrameshareSrcPolicy> for Policy {
     }
 }
 
-/// Speculative delivery: whether frames are pushed before the GPU has written them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
-#[enum_type(name = "GstFrameshareSrcGpuWait")]
-#[non_exhaustive]
-pub enum FrameshareSrcGpuWait {
-    /// With timeline values only: their waiters can be released after a crash of the exporter.
-    #[default]
-    #[enum_value(name = "With timeline fences only", nick = "auto")]
-    Auto,
-    /// Always; streams wait for the frames.
-    #[enum_value(name = "Push frames at once, let streams wait for them", nick = "true")]
-    True,
-    /// Never.
-    #[enum_value(name = "Push frames after they are written", nick = "false")]
-    False,
-}
-
-impl FrameshareSrcGpuWait {
-    /// Returns the explicit setting; none for `auto`.
-    pub(super) fn wanted(self) -> Option<bool> {
-        match self {
-            Self::Auto => None,
-            Self::True => Some(true),
-            Self::False => Some(false),
-        }
-    }
-}
-
 /// Frames whose rows are not where the caps alone would put them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcVideoMeta")]
@@ -92,7 +64,7 @@ pub enum FrameshareSrcOnDisconnect {
     Wait,
 }
 
-enums!(FrameshareSrcPolicy, FrameshareSrcOnDisconnect, FrameshareSrcGpuWait, FrameshareSrcVideoMeta);
+enums!(FrameshareSrcPolicy, FrameshareSrcOnDisconnect, FrameshareSrcVideoMeta);
 
 properties! {
     pub(super) struct Settings {
@@ -127,14 +99,12 @@ properties! {
         /// the path to the socket, otherwise any user)
         exporter_uid in config
             => nick("Exporter UID").minimum(-1).maximum(i64::from(u32::MAX) - 1).mutable_ready();
-        /// Kind of fence that signals the end of GPU work on a frame
+        /// Kind of fence that signals the end of GPU work on a frame. With timeline, and with event
+        /// if it is set here, frames are pushed before the GPU has written them, and streams wait
         pub(super) fence: FrameshareFence = Default::default() => mutable_ready();
         /// Maximum time of GPU work on a published frame before the exporter is treated as lost (in
         /// ns)
         fence_timeout in config => minimum(1).mutable_ready();
-        /// Whether frames are pushed before the GPU has written them, so that streams wait. With
-        /// event fences, a crash of the exporter then blocks those streams forever
-        pub(super) gpu_wait: FrameshareSrcGpuWait = Default::default() => nick("GPU wait").mutable_ready();
         /// CUDA ordinal, in this process, of the GPU to read on (-1 = the GPU of the pipeline)
         cuda_device_id: i32 = -1 => nick("CUDA device").minimum(-1).mutable_ready();
         /// Push frames in dma-bufs in place; otherwise the exporter copies them for all readers

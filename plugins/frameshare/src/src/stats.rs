@@ -30,6 +30,8 @@ pub(super) struct Figures {
     pub spin_time: AtomicU64,
     /// Frames that came during a spin.
     pub spin_frames: AtomicU64,
+    /// Frames that were pushed when they were written, since enough streams waited.
+    pub gpu_wait_limited: AtomicU64,
     /// Copies of frames in host memory that elements downstream made, to write for example.
     pub copied_downstream: Arc<AtomicU64>,
 }
@@ -54,6 +56,7 @@ impl Figures {
             &self.repeated,
             &self.spin_time,
             &self.spin_frames,
+            &self.gpu_wait_limited,
             &self.copied_downstream,
         ] {
             counter.store(0, Relaxed);
@@ -81,6 +84,7 @@ impl Figures {
             .field("repeated", self.repeated.load(Relaxed))
             .field("spin-time", self.spin_time.load(Relaxed))
             .field("spin-frames", self.spin_frames.load(Relaxed))
+            .field("gpu-wait-limited", self.gpu_wait_limited.load(Relaxed))
             .build()
     }
 }

@@ -28,11 +28,9 @@ fn nick(element: &gst::Element, property: &str) -> String {
 fn uri_sets_stream_and_properties() {
     let source = make("framesharesrc");
     let set = |uri: &str| handler(&source).set_uri(uri).unwrap();
-    set(
-        "frameshare://cam0?policy=lossless&max-held=8&on-disconnect=wait&connection-timeout=-1&gpu-wait=false",
-    );
+    set("frameshare://cam0?policy=lossless&max-held=8&on-disconnect=wait&connection-timeout=-1&fence=event");
     assert_eq!(source.property::<String>("stream"), "cam0");
-    assert_eq!((nick(&source, "policy"), nick(&source, "gpu-wait")), ("lossless".into(), "false".into()));
+    assert_eq!((nick(&source, "policy"), nick(&source, "fence")), ("lossless".into(), "event".into()));
     assert_eq!((source.property::<u32>("max-held"), nick(&source, "on-disconnect")), (8, "wait".into()));
     // Another stream, with the same properties.
     set("frameshare:///srv/a%20b.sock?policy=latest");

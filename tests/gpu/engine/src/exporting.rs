@@ -487,7 +487,8 @@ fn limit_files(limited: bool) -> Result<()> {
     Ok(())
 }
 
-fn frame_in(slot: &Slot) -> Frame<'_> {
+/// A frame that fills a slot.
+pub fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
 }
 

@@ -211,6 +211,14 @@ pub fn fill(start: DevicePtr, size: u64, byte: u8, stream: &Stream) -> Result<()
     Ok(())
 }
 
+/// Copies a frame into a slot.
+pub fn copy(frame: &Frame, from: DevicePtr, slot: &Slot, stream: &Stream) -> Result<()> {
+    ensure!(frame.len() as u64 <= slot.size(), "the frame exceeds the slot");
+    // SAFETY: see the header of the file.
+    unsafe { stream.copy(device(slot.address())?, from, frame.len()) }?;
+    Ok(())
+}
+
 /// Device memory of a peer to copy from or to.
 pub struct Scratch(vmm::Allocation);
 

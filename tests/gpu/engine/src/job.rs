@@ -150,6 +150,33 @@ pub enum Command {
         us: u64,
     },
 
+    // Commands to a process with many readers or exporters.
+    /// Opens so many readers, each of which reads on a stream of its own.
+    Crowd {
+        connect: Connect,
+        readers: usize,
+    },
+    /// Each reader takes a frame, if it comes within this time. Reports [`Crowded`].
+    TakeEach {
+        ms: u64,
+    },
+    /// Waits for the downloads of the frames. Reports how many are wrong or do not complete.
+    SettleCrowd,
+    /// Drops the readers. Reports the duration in ms.
+    EndCrowd,
+    /// Opens an exporter at each path, a link of a ring.
+    Rings {
+        paths: Vec<String>,
+    },
+    /// Copies the frames of the links before, so many times in each ring. Reports how many were
+    /// wrong.
+    Relay {
+        befores: Vec<String>,
+        begins: bool,
+        rounds: u64,
+        seed: u64,
+    },
+
     // Commands to either.
     /// Resumes the stalled streams.
     Resume,
@@ -179,6 +206,19 @@ pub enum Reply {
     Stats(Stats),
     Captured(Captured),
     Circulated(Circulated),
+    Crowded(Crowded),
+}
+
+/// Figures of the readers of one process.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Crowded {
+    pub frames: u64,
+    /// Frames that came when they were written for the bound of waits, so far.
+    pub limited: u64,
+    pub torn: u64,
+    pub lost: u64,
+    /// A stream that waits for no frame was held back.
+    pub is_held_back: bool,
 }
 
 /// Parameters of a capturing thread.
@@ -257,7 +297,8 @@ pub struct Connect {
     pub policy: Policy,
     pub max_held: Option<u32>,
     pub spin: u32,
-    pub gpu_wait: Option<bool>,
+    /// Frames come when they are written only.
+    pub written_only: bool,
     pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,
     pub fence_timeout_ms: Option<u64>,

@@ -11,6 +11,7 @@
 //! detects torn, stale and misplaced frames.
 
 mod capture;
+mod crowd;
 mod exporting;
 mod gpu;
 mod graphs;

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result};
 use frameshare_gpu_harness::{Start, expect_reply, peer};
 
 use crate::job::{
-    Bind, Captured, Circulate, Circulated, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead,
+    Bind, Captured, Circulate, Circulated, Command, Connect, Crowded, Publish, Published, Read, Reply, Stats,
+    WasRead,
 };
 
 /// Time limit for a command.
@@ -82,6 +83,11 @@ impl Peer {
     /// Publishes frames in adopted allocations.
     pub fn circulate(&self, circulate: Circulate) -> Result<Circulated> {
         expect_reply!(self.ask(Command::Circulate(circulate))?, Reply::Circulated(circulated) => circulated)
+    }
+
+    /// Each reader of a crowd takes a frame, if it comes within the time.
+    pub fn take_each(&self, ms: u64) -> Result<Crowded> {
+        expect_reply!(self.ask(Command::TakeEach { ms })?, Reply::Crowded(crowded) => crowded)
     }
 
     /// Executes a command that returns texts.

@@ -58,6 +58,29 @@ struct Tally {
     first_wrong: Option<String>,
 }
 
+/// Returns the engine's configuration.
+pub fn config(connect: &Connect, gpu: Option<&Gpu>) -> reader::Config {
+    let default = reader::Config::default();
+    let mut config = reader::Config::default()
+        .policy(connect.policy)
+        .max_held(connect.max_held.unwrap_or(default.max_held))
+        .max_queued(frameshare::MAX_CREDIT)
+        .spin(connect.spin)
+        .gpu(gpu.map(|gpu| gpu.context.clone()))
+        .host_fallback(connect.host_fallback)
+        .fence(connect.fence)
+        .connection_timeout(
+            connect
+                .connection_timeout_ms
+                .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
+        )
+        .reconnect(connect.reconnect)
+        .exporter_uid(connect.exporter_uid)
+        .fence_timeout(connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis));
+    config.written_only = connect.written_only;
+    config
+}
+
 impl Reading {
     /// Connects in the primary context of a device.
     pub fn connect(connect: &Connect) -> Result<Reading> {
@@ -71,24 +94,7 @@ impl Reading {
     }
 
     fn open(connect: &Connect, gpu: Option<Gpu>) -> Result<Reading> {
-        let default = reader::Config::default();
-        let config = reader::Config::default()
-            .policy(connect.policy)
-            .max_held(connect.max_held.unwrap_or(default.max_held))
-            .max_queued(frameshare::MAX_CREDIT)
-            .spin(connect.spin)
-            .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
-            .host_fallback(connect.host_fallback)
-            .fence(connect.fence)
-            .gpu_wait(connect.gpu_wait)
-            .connection_timeout(
-                connect
-                    .connection_timeout_ms
-                    .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
-            )
-            .reconnect(connect.reconnect)
-            .exporter_uid(connect.exporter_uid)
-            .fence_timeout(connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis));
+        let config = config(connect, gpu.as_ref());
         let begin = Instant::now();
         let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
         Ok(Reading {

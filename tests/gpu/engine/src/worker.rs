@@ -2,12 +2,13 @@
 
 //! Peer process: executes the commands of its case in order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use frameshare_cuda::event::Event;
 use frameshare_gpu_harness::{Link, obey};
 
+use crate::crowd::{Crowd, Rings};
 use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
 use crate::graphs::Graphs;
@@ -25,6 +26,8 @@ struct Worker {
     harmer: Option<Harmer>,
     intruder: Option<Intruder>,
     graphs: Option<Graphs>,
+    crowd: Option<Crowd>,
+    rings: Option<Rings>,
     events: Vec<Event>,
     owners: Option<Owners>,
 }
@@ -39,6 +42,10 @@ pub fn serve(link: &Link) -> Result<()> {
 }
 
 impl Worker {
+    fn crowd(&mut self) -> Result<&mut Crowd> {
+        self.crowd.as_mut().context("the peer has no crowd")
+    }
+
     fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Bind(bind) => {
@@ -134,6 +141,25 @@ impl Worker {
             }
             Command::Returned => {
                 self.owners.as_ref().context("no memory was adopted")?.returned().map(Reply::Number)
+            }
+            Command::Crowd { connect, readers } => {
+                self.crowd = Some(Crowd::connect(&connect, readers)?);
+                Ok(Reply::Done)
+            }
+            Command::TakeEach { ms } => self.crowd()?.take(ms).map(Reply::Crowded),
+            Command::SettleCrowd => self.crowd()?.settle().map(Reply::Number),
+            Command::EndCrowd => {
+                let begin = Instant::now();
+                drop(self.crowd.take());
+                Ok(Reply::Number(begin.elapsed().as_millis() as u64))
+            }
+            Command::Rings { paths } => {
+                self.rings = Some(Rings::bind(&paths)?);
+                Ok(Reply::Done)
+            }
+            Command::Relay { befores, begins, rounds, seed } => {
+                let rings = self.rings.as_mut().context("the peer is no link")?;
+                rings.relay(&befores, begins, rounds, seed).map(Reply::Number)
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)

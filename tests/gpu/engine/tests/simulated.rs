@@ -14,7 +14,7 @@ use frameshare_gpu_harness::testing::{self, simulated::driver};
 use frameshare_tests::repeat::times;
 
 /// Suites that depend on which stream is slow, and run with several seeds.
-const SEEDED: [&str; 8] = [
+const SEEDED: [&str; 9] = [
     "engine-backlog",
     "engine-captures",
     "engine-fences",
@@ -23,6 +23,7 @@ const SEEDED: [&str; 8] = [
     "engine-policies",
     "engine-downloads",
     "engine-two-gpus",
+    "engine-waits",
 ];
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");

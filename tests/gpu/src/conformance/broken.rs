@@ -214,6 +214,10 @@ impl ReaderFence for BrokenReaderFence {
         Ok(state)
     }
 
+    fn is_held_back(&self, entry: EntryIndex, sequence: Sequence) -> bool {
+        self.inner.is_held_back(entry, sequence)
+    }
+
     fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         match self.defect {
             Defect::NoWait => Ok(()),

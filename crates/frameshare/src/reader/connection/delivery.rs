@@ -539,6 +539,7 @@ impl Connection {
             lost: self.progress.lost(),
             futex_sleeps: self.sleep.futex_sleeps(),
             missed_wakes: self.sleep.missed(),
+            gpu_wait_limited: self.gpu.limited_frames(),
             ..Stats::default()
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct Gpu {
 impl Gpu {
     /// A connection without a GPU so far.
     pub fn new(channel: Arc<Channel>, config: &Config, welcome: &Welcome, is_local: bool) -> Self {
-        let settings = Settings { is_wanted: config.gpu_wait, fence_timeout: config.fence_timeout, is_local };
+        let settings = Settings::new(config, is_local);
         Self {
             channel,
             offered: config.gpu.clone(),
@@ -123,6 +123,11 @@ impl Gpu {
     /// Speculative delivery; `None` until the exporter uses a GPU for this reader.
     pub fn wait(&mut self) -> Option<&mut GpuWait> {
         self.wait.as_mut()
+    }
+
+    /// See [`GpuWait::limited_frames`].
+    pub fn limited_frames(&self) -> u64 {
+        self.wait.as_ref().map_or(0, GpuWait::limited_frames)
     }
 
     /// The condition to poll while the reader sleeps.

@@ -44,6 +44,10 @@ impl PendingFrames {
         Self { fence, delivered: Mutex::default(), given_up: AtomicBool::new(false) }
     }
 
+    pub fn fence(&self) -> &Arc<dyn ReaderFence> {
+        &self.fence
+    }
+
     /// The kind of fence.
     pub fn kind(&self) -> FenceKind {
         self.fence.kind()

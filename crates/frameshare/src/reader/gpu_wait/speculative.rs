@@ -2,10 +2,11 @@
 
 //! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
 
-use super::{pending::PendingFrames, unblock::Orphan, watch};
+use super::{bound::WAITS, pending::PendingFrames, unblock::Orphan, watch};
 use crate::{
     fence::{FenceError, FenceFault, ReaderFence},
     reader::{
+        config::Config,
         error::{ProtocolViolation, ReadError},
         lease::Channel,
     },
@@ -29,12 +30,28 @@ pub(in crate::reader) enum Recheck {
 /// The configuration of GPU waits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::reader) struct Settings {
-    /// Whether to deliver speculatively; `None` is yes with timeline fences alone.
-    pub is_wanted: Option<bool>,
+    /// The kind of fence that the configuration asks for.
+    requested: Option<FenceKind>,
+    /// No stream is to wait.
+    written_only: bool,
     /// Maximum time for the exporter's GPU work on a frame.
     pub fence_timeout: Duration,
     /// The exporter is in this very process.
     pub is_local: bool,
+}
+
+impl Settings {
+    pub fn new(config: &Config, is_local: bool) -> Self {
+        let Config { fence, written_only, fence_timeout, .. } = *config;
+        Self { requested: fence, written_only, fence_timeout, is_local }
+    }
+
+    /// Returns whether frames are delivered speculatively: not with event fences, unless they were
+    /// requested, since a stream that waits for an event never continues after the exporter's
+    /// death.
+    fn is_speculative(&self, kind: FenceKind) -> bool {
+        !self.written_only && (kind == FenceKind::Timeline || self.requested == Some(kind))
+    }
 }
 
 /// Speculative delivery of one connection, from the exporter's first use of a GPU.
@@ -45,6 +62,10 @@ pub(in crate::reader) struct GpuWait {
     mode: Mode,
     settings: Settings,
     recheck: Recheck,
+    /// The next frame, if it is not delivered yet for the bound of waits alone.
+    limited: Option<Sequence>,
+    /// Number of frames that were delivered when they were written for that reason.
+    limited_frames: u64,
 }
 
 /// Delivery of frames that are not written.
@@ -68,14 +89,22 @@ impl GpuWait {
         settings: Settings,
         gone: Option<&OwnedFd>,
     ) -> Self {
-        let is_timeline = fence.kind() == FenceKind::Timeline;
+        let kind = fence.kind();
         let pending = Arc::new(PendingFrames::new(fence));
-        let is_speculative = settings.is_wanted.unwrap_or(is_timeline);
-        if is_speculative && is_timeline && !settings.is_local {
+        let is_speculative = settings.is_speculative(kind);
+        if is_speculative && kind == FenceKind::Timeline && !settings.is_local {
             watch::watch(channel, &pending, context, gone, settings.fence_timeout);
         }
         let mode = if is_speculative { Mode::Speculative } else { Mode::WrittenOnly };
-        Self { pending, context: context.clone(), mode, settings, recheck: Recheck::Nothing }
+        Self {
+            pending,
+            context: context.clone(),
+            mode,
+            settings,
+            recheck: Recheck::Nothing,
+            limited: None,
+            limited_frames: 0,
+        }
     }
 
     /// Returns whether the next frame is written.
@@ -88,7 +117,11 @@ impl GpuWait {
         if self.pending.kind() == FenceKind::Event {
             self.pending.forget(entry);
         }
-        Ok(!self.pending.is_pending(entry, sequence).map_err(failed)?)
+        let is_written = !self.pending.is_pending(entry, sequence).map_err(failed)?;
+        if is_written && self.limited.take_if(|limited| *limited == sequence).is_some() {
+            self.limited_frames += 1;
+        }
+        Ok(is_written)
     }
 
     /// Checks the waiting time of the oldest speculatively delivered frame, or else of frame
@@ -103,10 +136,12 @@ impl GpuWait {
         Ok(unwritten.and_then(|(oldest, waited)| is_late(waited).then_some(oldest)))
     }
 
-    /// Returns whether to deliver the next frame, which is not written. A frame that is not written
-    /// when the exporter dies never will be.
+    /// Returns whether to deliver the next frame, which is not written: not if enough streams of
+    /// the process wait. A frame that is not written when the exporter dies never will be.
     pub fn deliver_unwritten(&mut self, entry: EntryIndex, sequence: Sequence, is_connected: bool) -> bool {
-        let delivers = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
+        let is_speculative = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
+        let delivers = is_speculative && WAITS.begin(self.pending.fence(), entry, sequence);
+        self.limited = (is_speculative && !delivers).then_some(sequence);
         if delivers {
             self.pending.push(entry, sequence);
         } else {
@@ -118,6 +153,11 @@ impl GpuWait {
     /// The condition to poll before a wake-up comes.
     pub fn recheck(&self) -> Recheck {
         self.recheck
+    }
+
+    /// Number of frames that were delivered when they were written since enough streams waited.
+    pub fn limited_frames(&self) -> u64 {
+        self.limited_frames
     }
 
     /// Number of frames that were delivered before a ready fence that was never signaled.

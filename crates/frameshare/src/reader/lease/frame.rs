@@ -12,7 +12,10 @@ use super::{channel::Channel, import::Imported, release::Reads};
 use crate::{
     fence::{FenceError, FenceState, ReaderFence, failed},
     memory::{Address, dma_buf::DmaBuf},
-    reader::origin::Origin,
+    reader::{
+        gpu_wait::{self, WAITS},
+        origin::Origin,
+    },
     sys::Words,
 };
 use frameshare_cuda::stream::Stream;
@@ -53,8 +56,8 @@ impl Lease {
     }
 
     /// The fence of a frame in GPU memory.
-    fn fence(&self) -> Option<&dyn ReaderFence> {
-        self.channel.fence().filter(|_| self.is_fenced).map(Arc::as_ref)
+    fn fence(&self) -> Option<&Arc<dyn ReaderFence>> {
+        self.channel.fence().filter(|_| self.is_fenced)
     }
 
     fn reads(&self) -> MutexGuard<'_, Reads> {
@@ -81,7 +84,9 @@ impl Lease {
     fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
         let Some(fence) = self.fence() else { return Ok(()) };
         stream.check_uncaptured().map_err(failed(fence.kind()))?;
-        fence.wait_ready(self.entry, self.sequence, stream)
+        fence.wait_ready(self.entry, self.sequence, stream)?;
+        WAITS.add(fence, self.entry, self.sequence, gpu_wait::id(stream));
+        Ok(())
     }
 
     /// Ends it, once.
@@ -247,7 +252,7 @@ impl Frame {
     /// Makes work queued on `stream` from now on start after the frame is written. Does not block.
     /// For code that passes the frame on with its plain address; otherwise use
     /// [`Frame::address_on`]. Not needed for host frames, nor if the reader delivers written frames
-    /// only (see [`Config::gpu_wait`](crate::reader::Config)).
+    /// only (see [`Config::fence`](crate::reader::Config#structfield.fence)).
     ///
     /// With event fences, a stream that waits when the exporter is killed never continues.
     ///

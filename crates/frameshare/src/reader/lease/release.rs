@@ -3,8 +3,10 @@
 //! Release streams: they signal release fences behind the GPU work that reads the frames.
 //!
 //! A frame that is read on one known stream is released by that stream, so that frames on different
-//! streams do not wait for each other. In every other case a release stream waits for the readers
-//! and signals. The trailing stream follows the known ones, for teardown, and signals nothing.
+//! streams do not wait for each other, and an event follows it, for teardown. In every other case a
+//! release stream waits for the readers and signals. Releases behind a whole context follow each
+//! other in any case, so all connections of the context have one stream for them: a stream that
+//! waits takes one of the few hardware channels of the process.
 //!
 //! A record behind the whole context would invalidate stream captures of other code, and is made
 //! only for frames whose address was given out without a stream, or whose stream was destroyed.
@@ -12,11 +14,14 @@
 //! capture has ended.
 
 use super::deferred_release::{DeferredReleases, Release};
-use crate::fence::{FenceError, FenceFault, ReaderFence};
-use frameshare_cuda::{Error, context::Context, event::Event, stream::Stream};
-use frameshare_protocol::{EntryIndex, Sequence};
+use crate::{
+    fence::{FenceError, FenceFault, ReaderFence},
+    sys::PerProcess,
+};
+use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -25,13 +30,15 @@ use std::sync::{
 pub(super) struct ReleaseStreams {
     context: Arc<Context>,
     prompt: Mutex<ReleaseStream>,
+    /// For releases behind the whole context, of all its connections.
+    common: Arc<Mutex<ReleaseStream>>,
     /// For the deferred-release thread, which may wait while it holds the lock: other threads
     /// release meanwhile.
     late: Mutex<ReleaseStream>,
-    /// Follows the streams that released their frames themselves.
-    trailing: Mutex<ReleaseStream>,
+    /// Events behind the releases of streams that released their frames themselves.
+    ends: Mutex<Vec<End>>,
     deferred: DeferredReleases,
-    /// A frame was read on unknown streams, or the trailing stream could not follow a known one.
+    /// A frame was read on unknown streams, or no event could follow a known one.
     is_trail_broken: AtomicBool,
 }
 
@@ -45,12 +52,25 @@ pub(super) struct Reads {
     anywhere: bool,
 }
 
+/// An event behind the last release of a stream.
+#[derive(Debug)]
+struct End {
+    stream: Weak<Stream>,
+    done: Event,
+}
+
 /// A stream, and the event that it waits for.
 #[derive(Debug)]
 struct ReleaseStream {
     /// Recorded behind the work that reads a frame.
     read: Event,
     stream: Stream,
+}
+
+/// The stream of a context, which lives as long as it has connections.
+struct Common {
+    context: usize,
+    stream: Weak<Mutex<ReleaseStream>>,
 }
 
 /// A publication, and the fence to signal for its release.
@@ -69,9 +89,10 @@ impl ReleaseStreams {
     pub fn new(context: &Arc<Context>) -> frameshare_cuda::Result<Self> {
         Ok(Self {
             context: context.clone(),
-            prompt: ReleaseStream::new(context)?,
-            late: ReleaseStream::new(context)?,
-            trailing: ReleaseStream::new(context)?,
+            prompt: Mutex::new(ReleaseStream::new(context)?),
+            common: ReleaseStream::common(context)?,
+            late: Mutex::new(ReleaseStream::new(context)?),
+            ends: Mutex::default(),
             deferred: DeferredReleases::default(),
             is_trail_broken: AtomicBool::new(false),
         })
@@ -90,7 +111,7 @@ impl ReleaseStreams {
     pub fn signal(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         // Made current once for all the calls; a failure here repeats below, where it is handled.
         let _current = self.context.push();
-        let is_own = |stream: &&Stream| stream.context().as_raw() == self.context.as_raw();
+        let is_own = |stream: &&Arc<Stream>| stream.context().as_raw() == self.context.as_raw();
         if let Some(stream) = reads.only().filter(is_own) {
             match self.signal_itself(released, stream) {
                 // Destroyed: only the end of all work of the context includes its work.
@@ -98,8 +119,7 @@ impl ReleaseStreams {
                 signaled => {
                     signaled?;
                     // Behind the signal, which uses the fence, too.
-                    let trailing = self.trailing.lock().unwrap_or_else(PoisonError::into_inner);
-                    if trailing.wait_for(reads).is_err() {
+                    if self.follow(stream).is_err() {
                         self.is_trail_broken.store(true, Ordering::Relaxed);
                     }
                     return Ok(());
@@ -107,7 +127,10 @@ impl ReleaseStreams {
             }
         }
         self.note(reads);
-        released.signal_on(&self.prompt, |own| {
+        // Not with event fences, whose exporter can block the stream, and not behind streams that
+        // may be of other contexts.
+        let is_common = reads.is_anywhere_only() && released.fence.kind() == FenceKind::Timeline;
+        released.signal_on(if is_common { &self.common } else { &self.prompt }, |own| {
             own.wait_for(reads)?;
             if reads.anywhere {
                 // It is tried again later.
@@ -123,6 +146,22 @@ impl ReleaseStreams {
     fn signal_itself(&self, released: Released<'_>, stream: &Stream) -> Result<(), FenceError> {
         stream.check_uncaptured().map_err(|error| released.failed(error))?;
         released.fence.signal_released(released.entry, released.sequence, stream)
+    }
+
+    /// Records an event behind the work of a stream, and drops those that this one covers.
+    fn follow(&self, stream: &Arc<Stream>) -> frameshare_cuda::Result<()> {
+        let mut ends = lock(&self.ends);
+        let known = ends.iter().position(|end| end.stream.as_ptr() == Arc::as_ptr(stream));
+        let done = |end: &End| !matches!(end.done.query(), Ok(Status::Pending));
+        let end = match known.or_else(|| ends.iter().position(done)) {
+            Some(place) => &mut ends[place],
+            None => {
+                ends.push(End { stream: Weak::new(), done: Event::new(&self.context)? });
+                ends.last_mut().expect("pushed above")
+            }
+        };
+        end.stream = Arc::downgrade(stream);
+        end.done.record_uncaptured(stream)
     }
 
     /// As [`ReleaseStreams::signal`], but may block.
@@ -160,10 +199,14 @@ impl ReleaseStreams {
         if self.is_trail_broken.load(Ordering::Relaxed) {
             return None;
         }
-        let behind = |own: &Mutex<ReleaseStream>| {
-            Event::behind(&own.lock().unwrap_or_else(PoisonError::into_inner).stream).ok()
-        };
-        [&self.prompt, &self.late, &self.trailing].into_iter().map(behind).collect()
+        let late = lock(&self.late);
+        for end in lock(&self.ends).drain(..) {
+            if !matches!(end.done.query(), Ok(Status::Ready)) && late.stream.wait(&end.done).is_err() {
+                self.is_trail_broken.store(true, Ordering::Relaxed);
+                return None;
+            }
+        }
+        [&lock(&self.prompt), &late].into_iter().map(|own| Event::behind(&own.stream).ok()).collect()
     }
 
     /// Hands a release over to the deferred-release thread.
@@ -202,8 +245,13 @@ impl Reads {
         self.anywhere = true;
     }
 
+    /// Returns whether the work that reads the frame is known as that of the context only.
+    fn is_anywhere_only(&self) -> bool {
+        self.anywhere && self.streams.is_empty() && self.done.is_empty()
+    }
+
     /// Returns the only stream on which the frame is read.
-    fn only(&self) -> Option<&Stream> {
+    fn only(&self) -> Option<&Arc<Stream>> {
         match &self.streams[..] {
             [stream] if !self.anywhere && self.done.is_empty() => Some(stream),
             _ => None,
@@ -218,7 +266,7 @@ impl Released<'_> {
         own: &Mutex<ReleaseStream>,
         wait: impl FnOnce(&ReleaseStream) -> frameshare_cuda::Result<()>,
     ) -> Result<(), FenceError> {
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = lock(own);
         wait(&own).map_err(|error| self.failed(error))?;
         self.fence.signal_released(self.entry, self.sequence, &own.stream)
     }
@@ -229,8 +277,28 @@ impl Released<'_> {
 }
 
 impl ReleaseStream {
-    fn new(context: &Arc<Context>) -> frameshare_cuda::Result<Mutex<Self>> {
-        Ok(Mutex::new(Self { read: Event::new(context)?, stream: Stream::new(context)? }))
+    fn new(context: &Arc<Context>) -> frameshare_cuda::Result<Self> {
+        Ok(Self { read: Event::new(context)?, stream: Stream::new(context)? })
+    }
+
+    /// Returns the stream that all connections of a context share.
+    fn common(context: &Arc<Context>) -> frameshare_cuda::Result<Arc<Mutex<Self>>> {
+        static COMMON: PerProcess<Mutex<Vec<Common>>> = PerProcess::new(Mutex::default);
+        let find = |all: &[Common]| {
+            all.iter().find(|common| common.context == context.as_raw() as usize)?.stream.upgrade()
+        };
+        if let Some(stream) = find(&lock(&COMMON)) {
+            return Ok(stream);
+        }
+        // Made without the lock: creating a stream may wait for another thread's call.
+        let new = Arc::new(Mutex::new(Self::new(context)?));
+        let mut all = lock(&COMMON);
+        if let Some(stream) = find(&all) {
+            return Ok(stream);
+        }
+        all.retain(|common| common.stream.strong_count() > 0);
+        all.push(Common { context: context.as_raw() as usize, stream: Arc::downgrade(&new) });
+        Ok(new)
     }
 
     /// Makes the stream wait for the work queued so far on the streams that read a frame.
@@ -248,6 +316,10 @@ impl ReleaseStream {
             self.stream.wait(&Event::behind(other)?)
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether a stream that reads the frame was destroyed.

@@ -135,20 +135,20 @@ fn frames_are_in_place_in_reused_memories() {
 /// Speculatively delivered frames are flagged, and a reader that waits as GStreamer's elements do
 /// reads them correctly.
 #[test]
-fn gpu_wait_controls_speculative_delivery() {
-    if !is_there("gpu-wait") {
+fn fence_controls_speculative_delivery() {
+    if !is_there("speculative") {
         return;
     }
-    for (fence, wait, ahead) in [
+    for (theirs, ours, ahead) in [
         ("timeline", "auto", true),
-        ("timeline", "false", false),
         ("event", "auto", false),
-        ("event", "true", true),
+        ("event", "event", true),
+        ("auto", "event", true),
     ] {
-        let mut exporter = Exporter::start("vmm", fence);
+        let mut exporter = Exporter::start("vmm", theirs);
         let seen = Arc::new(Mutex::new((None::<Gpu>, 0)));
         let note = seen.clone();
-        let reader = Reader::cuda(&exporter).set("gpu-wait", wait).each(move |buffer| {
+        let reader = Reader::cuda(&exporter).set("fence", ours).each(move |buffer| {
             let (gpu, pending) = &mut *note.lock().unwrap();
             *pending += usize::from(memory(&buffer).is_pending());
             gpu.get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, 0);
@@ -159,11 +159,11 @@ fn gpu_wait_controls_speculative_delivery() {
         exporter.execute("eos");
         reader.finish();
         let (gpu, pending) = std::mem::take(&mut *seen.lock().unwrap());
-        assert_eq!(gpu.unwrap().look(), (30, vec![]), "{fence}, gpu-wait={wait}");
+        assert_eq!(gpu.unwrap().look(), (30, vec![]), "{theirs}, fence={ours}");
         assert_eq!(
             pending > 0,
             ahead,
-            "{fence}, gpu-wait={wait}: {pending} frames were delivered speculatively"
+            "{theirs}, fence={ours}: {pending} frames were delivered speculatively"
         );
     }
 }
@@ -173,9 +173,9 @@ fn killed_exporter_leaves_no_blocked_waiters() {
     if !is_there("killed") {
         return;
     }
-    for (fence, wait) in [("timeline", "true"), ("event", "auto")] {
+    for (fence, waits) in [("timeline", true), ("event", false)] {
         let mut exporter = Exporter::start("vmm", fence);
-        let reader = Reader::cuda(&exporter).set("gpu-wait", wait).buffers();
+        let reader = Reader::cuda(&exporter).buffers();
         let reader = reader.play();
         exporter.execute("readers 1");
         exporter.execute("publish 2 0");
@@ -184,18 +184,14 @@ fn killed_exporter_leaves_no_blocked_waiters() {
         // for these two as well.
         held.iter().for_each(|buffer| memory(buffer).sync());
         exporter.begin("publish 1 3000000");
-        if wait == "true" {
+        if waits {
             held.push(reader.next());
             assert!(memory(&held[2]).is_pending());
         }
         exporter.kill();
         let error = reader.error();
         assert!(error.matches(gst::ResourceError::Read), "{error}");
-        assert_eq!(
-            error.message().contains("1 delivered frames were never written"),
-            wait == "true",
-            "{error}"
-        );
+        assert_eq!(error.message().contains("1 delivered frames were never written"), waits, "{error}");
         // It is torn, but a wait for it ends.
         held.iter().for_each(|buffer| memory(buffer).sync());
         held[..2].iter().for_each(check_on_cpu);

@@ -34,7 +34,7 @@ fn live(kind: MemoryKind, seed: u64) -> Result<Setup> {
 }
 
 fn speculative(setup: &Setup, number: usize, fence: FenceKind) -> Connect {
-    Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) }
+    setup.lossless(number, Some(fence))
 }
 
 /// A reader that takes nothing gets every frame in the end. Another one, and the writer, do not

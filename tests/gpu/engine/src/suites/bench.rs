@@ -124,7 +124,6 @@ fn one(
     setup.exporter.bind(bind)?;
     let polls = waiting != Waiting::Asleep;
     setup.join(readers, |number| Connect {
-        gpu_wait: Some(true),
         max_held: Some(HELD),
         spin: if polls { 100 } else { 0 },
         ..setup.lossless(number, Some(fence))
@@ -184,7 +183,6 @@ fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
             setup.exporter.bind(Bind { path: setup.place.path(), ..Bind::default() })?;
             let readers = &readers[..2 + slow];
             setup.join(readers, |number| Connect {
-                gpu_wait: Some(true),
                 policy: if number < 2 { Policy::Lossless } else { Policy::Latest },
                 ..setup.lossless(number, Some(fence))
             })?;

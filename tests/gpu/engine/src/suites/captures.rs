@@ -9,7 +9,7 @@ use frameshare_gpu_harness::graph::MODES;
 use super::{
     Case, FENCES, FOREVER_US, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, wait_until, whole,
 };
-use crate::job::{CaptureLoop, Captured, Command, Connect, End, Publish, Read, Says};
+use crate::job::{CaptureLoop, Captured, Command, End, Publish, Read, Says};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-captures";
@@ -56,7 +56,7 @@ fn each_mode(
         for fence in FENCES {
             let setup = Setup::new(MemoryKind::Vmm, seed)?;
             let reader = Peer::new()?;
-            reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+            reader.connect(setup.lossless(0, Some(fence)))?;
             setup.await_readers(1)?;
             let captured =
                 beside(&setup, &reader, CaptureLoop { mode, ..captures.clone() }, read.clone(), count)?;
@@ -118,7 +118,7 @@ fn inside(seed: u64) -> Result<String> {
     for fence in FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let reader = Peer::new()?;
-        reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+        reader.connect(setup.lossless(0, Some(fence)))?;
         setup.await_readers(1)?;
         setup.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() })?;
         seen.extend(reader.texts(Command::ReadInCapture)?);
@@ -138,7 +138,7 @@ fn exporters_captures(seed: u64) -> Result<String> {
             setup.exporter.publish(publish.clone())?;
             setup.exporter.execute(Command::Capture(CaptureLoop { mode, ..CaptureLoop::default() }))?;
             for _ in 0..8 {
-                reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+                reader.connect(setup.lossless(0, Some(fence)))?;
                 setup.await_readers(1)?;
                 reader.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
                 let published = setup.exporter.publish(publish.clone());
@@ -190,7 +190,7 @@ fn disconnection(seed: u64) -> Result<String> {
         for fence in FENCES {
             let setup = Setup::new(kind, seed)?;
             let reader = Peer::new()?;
-            reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+            reader.connect(setup.lossless(0, Some(fence)))?;
             setup.await_readers(1)?;
             setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
             let read = Read { frames: Some(4), named: true, ..to_the_end() };

@@ -63,11 +63,8 @@ impl Scenario {
 
     fn at(setup: Setup, fence: FenceKind) -> Result<Scenario> {
         let (victim, witnesses) = (Peer::new()?, Peer::some(2)?);
-        setup.join(&witnesses, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(FENCES[number % 2]))
-        })?;
-        victim.connect(Connect { gpu_wait: Some(true), ..setup.lossless(9, Some(fence)) })?;
+        setup.join(&witnesses, |number| setup.lossless(number, Some(FENCES[number % 2])))?;
+        victim.connect(setup.lossless(9, Some(fence)))?;
         setup.await_readers(3)?;
         for witness in &witnesses {
             witness.begin(&Command::Read(to_the_end()))?;
@@ -355,7 +352,7 @@ pub(super) fn lose_context(peer: &Peer) -> Result<()> {
 fn exporter_killed(
     kind: MemoryKind,
     fence: FenceKind,
-    gpu_wait: bool,
+    waits: bool,
     seed: u64,
     pending: impl Fn(&Peer) -> Result<()>,
 ) -> Result<(Vec<WasRead>, ErrorDelay)> {
@@ -363,26 +360,32 @@ fn exporter_killed(
     let mut setup = Setup::with(seed, bind)?;
     let readers = Peer::some(3)?;
     setup.join(&readers, |number| Connect {
-        gpu_wait: Some(gpu_wait),
+        written_only: !waits,
         max_held: Some(64),
         ..setup.lossless(number, Some(fence))
     })?;
     // Streams that wait for events are not expected to be released.
-    let settle_ms = if gpu_wait && fence == FenceKind::Event { 3000 } else { PATIENCE_MS };
+    let settle_ms = if waits && fence == FenceKind::Event { 3000 } else { PATIENCE_MS };
     for reader in &readers {
-        let read = Read { settle_ms: Some(settle_ms), without_wait: !gpu_wait, ..to_the_end() };
+        let read = Read { settle_ms: Some(settle_ms), without_wait: !waits, ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
     setup.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
     pending(&setup.exporter)?;
     // Only readers whose streams wait for fences get unwritten frames.
-    if gpu_wait {
+    if waits {
         setup.await_taken()?;
     }
     let killed_at = frameshare::monotonic_ns();
     setup.exporter.kill()?;
     let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
     let delay = ErrorDelay::of(&reads, killed_at);
+    ensure!(delay.0 < 1000.0, "{delay}");
+    for reader in &readers {
+        let begin = Instant::now();
+        reader.execute(Command::Disconnect)?;
+        ensure!(begin.elapsed() < Duration::from_secs(1), "a reader stopped after {:?}", begin.elapsed());
+    }
     Ok((reads, delay))
 }
 
@@ -520,7 +523,7 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     for number in 0..EXPORTERS {
         let kind = KINDS[number % KINDS.len()];
         let mut setup = Setup::new(kind, seed)?;
-        reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) })?;
+        reader.connect(setup.lossless(0, Some(FenceKind::Timeline)))?;
         setup.await_readers(1)?;
         reader.execute(Command::StallReading { us: FOREVER_US })?;
         reader.begin(&Command::Read(Read { settle_ms: Some(0), ..to_the_end() }))?;

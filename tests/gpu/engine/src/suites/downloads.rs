@@ -111,7 +111,7 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     let setup = Setup::with(seed, bind)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| match number {
-        0 => Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) },
+        0 => setup.lossless(0, Some(FenceKind::Timeline)),
         _ => reader(&setup, number, Policy::Latest),
     })?;
     // Its stream does not wait, so the reader releases frames before they are written.
@@ -391,7 +391,7 @@ fn notified_whatever(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| match number {
-        0 => Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) },
+        0 => setup.lossless(0, Some(FenceKind::Timeline)),
         _ => reader(&setup, number, Policy::Lossless),
     })?;
     // The readers use no events, so that only the downloads' events are queried.

@@ -49,18 +49,14 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     let kills = usize::try_from(frames() / 100)?.max(8);
     let setup = Setup::new(kind, seed)?;
     let survivors = Peer::some(3)?;
-    setup.join(&survivors, |number| Connect {
-        gpu_wait: Some(true),
-        ..setup.lossless(number, Some(FENCES[number % 2]))
-    })?;
+    setup.join(&survivors, |number| setup.lossless(number, Some(FENCES[number % 2])))?;
     for survivor in &survivors {
         survivor.begin(&Command::Read(patient()))?;
     }
     let mut longest: f64 = 0.0;
     for number in 0..kills {
         let mut victim = Peer::new()?;
-        let connect =
-            Connect { gpu_wait: Some(true), ..setup.lossless(10 + number, Some(FENCES[number / 4 % 2])) };
+        let connect = setup.lossless(10 + number, Some(FENCES[number / 4 % 2]));
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
         // A different moment each time, always within the duration of the frames.
         let moment = Duration::from_micros(number as u64 * 7919 % (FRAMES * PACE_US));
@@ -112,7 +108,6 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
     setup.join(&readers, |number| Connect {
         reconnect: true,
         connection_timeout_ms: Some(PATIENCE_MS),
-        gpu_wait: Some(true),
         ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
     for reader in &readers {
@@ -165,7 +160,7 @@ fn stopped(seed: u64) -> Result<String> {
         let setup = Setup::with(seed, bind)?;
         let (sleeper, witness) = (Peer::new()?, Peer::new()?);
         witness.connect(setup.lossless(0, Some(FENCES[0])))?;
-        sleeper.connect(Connect { gpu_wait: Some(true), ..setup.lossless(1, Some(fence)) })?;
+        sleeper.connect(setup.lossless(1, Some(fence)))?;
         witness.begin(&Command::Read(to_the_end()))?;
         sleeper.begin(&Command::Read(Read { settle_ms: Some(1000), ..to_the_end() }))?;
         setup.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
@@ -210,7 +205,6 @@ fn burst_of(kind: MemoryKind, seed: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| Connect {
         max_held: Some(16),
-        gpu_wait: Some(true),
         ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
     let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };

@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     hold("given-back-in-the-order-of-a-stream", given_back_in_order),
     hold("given-back-in-the-order-of-another-context", given_back_elsewhere),
     hold("given-back-out-of-order", given_back_out_of_order),
-    hold("reader-waits-for-written-frames", without_gpu_wait),
+    hold("reader-waits-for-written-frames", written_only),
     hold("ready-fence-left-out", ready_left_out),
     hold("another-context-named", |seed| another_context(true, seed)),
     hold("another-context-unnamed", |seed| another_context(false, seed)),
@@ -52,11 +52,7 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
     for count in [1, 4, 8] {
         let readers = &readers[..count];
         let setup = Setup::new(kind, seed)?;
-        setup.join(readers, |number| Connect {
-            // Event fences too are waited for by streams here.
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(fence))
-        })?;
+        setup.join(readers, |number| setup.lossless(number, Some(fence)))?;
         let begin = std::time::Instant::now();
         for read in setup.run(readers, publish(frames()), |_| read())? {
             whole(&read, frames()).with_context(|| format!("{count} readers"))?;
@@ -74,10 +70,7 @@ fn given_back_in_order(seed: u64) -> Result<String> {
     let readers = Peer::some(4)?;
     for fence in [FenceKind::Event, FenceKind::Timeline] {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
-        setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(fence))
-        })?;
+        setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
         for read in setup.run(&readers, publish(frames()), |_| Read { on: Where::OwnInOrder, ..read() })? {
             whole(&read, frames()).with_context(|| format!("{fence}"))?;
         }
@@ -145,20 +138,17 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
 }
 
 /// Starts two readers with event fences and two with timeline fences.
-fn four_of_both_fences(setup: &Setup, gpu_wait: bool) -> Result<Vec<Peer>> {
+fn four_of_both_fences(setup: &Setup, written_only: bool) -> Result<Vec<Peer>> {
     let readers = Peer::some(4)?;
     let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
-    setup.join(&readers, |number| Connect {
-        gpu_wait: Some(gpu_wait),
-        ..setup.lossless(number, Some(fence(number)))
-    })?;
+    setup.join(&readers, |number| Connect { written_only, ..setup.lossless(number, Some(fence(number))) })?;
     Ok(readers)
 }
 
 /// Readers with event fences and readers with timeline fences read the same frames.
 fn both_at_once(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
-    let readers = four_of_both_fences(&setup, true)?;
+    let readers = four_of_both_fences(&setup, false)?;
     for read in setup.run(&readers, publish(frames()), |_| read())? {
         whole(&read, frames())?;
     }
@@ -169,9 +159,9 @@ fn both_at_once(seed: u64) -> Result<String> {
 
 /// Readers that get only written frames need no GPU wait, whether they block in `next` or poll a
 /// descriptor.
-fn without_gpu_wait(seed: u64) -> Result<String> {
+fn written_only(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
-    let readers = four_of_both_fences(&setup, false)?;
+    let readers = four_of_both_fences(&setup, true)?;
     let frames = frames() / 4;
     let read = |number| Read { without_wait: true, by_descriptor: number >= 2, ..read() };
     for read in setup.run(&readers, publish(frames), read)? {
@@ -191,10 +181,7 @@ fn ready_left_out(seed: u64) -> Result<String> {
     for fence in super::FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(fence))
-        })?;
+        setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
         let publish = Publish { slow: Slow::Always(LATE_US), ..publish(CONTROL) };
         let read = setup.run(&readers, publish, |_| Read { without_wait: true, ..to_the_end() })?;
         seen.push(caught(&read[0], &format!("{fence}: the ready fence is omitted"))?);
@@ -210,10 +197,7 @@ fn another_context(named: bool, seed: u64) -> Result<String> {
     for fence in super::FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(fence))
-        })?;
+        setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
         let on = if named { Where::Elsewhere } else { Where::ElsewhereUnnamed };
         let read = Read { on, slow: Slow::Always(LATE_US), ..to_the_end() };
         let read =
@@ -266,7 +250,7 @@ fn written_somewhere(seed: u64) -> Result<String> {
 fn two_writers(says: Says, fence: FenceKind, readers: usize, seed: u64) -> Result<Vec<WasRead>> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(readers)?;
-    setup.join(&readers, |number| Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) })?;
+    setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
     let second = Some(Slow::Always(LATE_US));
     let publish = Publish { says, slow: Slow::Never, second, ..publish(CONTROL) };
     setup.run(&readers, publish, |_| to_the_end())

@@ -10,7 +10,7 @@ use frameshare::MemoryKind;
 use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, PATIENCE, PATIENCE_MS, Setup, case, to_the_end, wait_until, whole};
-use crate::job::{Bind, Circulate, Circulated, Command, Connect, End, Read, Slow};
+use crate::job::{Bind, Circulate, Circulated, Command, End, Read, Slow};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-foreign";
@@ -43,10 +43,7 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
     const ROUNDS: u64 = 6;
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    setup.join(&readers, |number| Connect {
-        gpu_wait: Some(true),
-        ..setup.lossless(number, Some(FENCES[number]))
-    })?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     let each = sizes.len() as u64;
     let read = Read { frames: Some(each), slow: Slow::Sometimes(2000), ..to_the_end() };
     let (mut addresses, mut again, mut notified) = (BTreeSet::new(), 0, 0);

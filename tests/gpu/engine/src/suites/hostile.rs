@@ -81,7 +81,6 @@ impl Scenario {
         self.harmer.begin(&Command::Harm { attack: attack.into() })?;
         let connect = Connect {
             path: self.place.path(),
-            gpu_wait: Some(true),
             fence_timeout_ms: Some(FENCE_TIMEOUT.as_millis() as u64),
             ..Connect::default()
         };
@@ -146,10 +145,7 @@ impl Scenario {
 
     fn reads_another_stream(&self) -> Result<()> {
         const FRAMES: u64 = 8;
-        self.victim.connect(Connect {
-            gpu_wait: Some(true),
-            ..self.honest.lossless(0, Some(FenceKind::Timeline))
-        })?;
+        self.victim.connect(self.honest.lossless(0, Some(FenceKind::Timeline)))?;
         self.victim.begin(&Command::Read(Read { frames: Some(FRAMES), ..to_the_end() }))?;
         self.honest.exporter.publish(Publish { frames: FRAMES, size: SIZE, ..Publish::default() })?;
         all_whole(&self.victim.was_read()?, FRAMES)
@@ -217,10 +213,7 @@ fn readers(seed: u64) -> Result<String> {
     const FRAMES: u64 = 100;
     let setup = Setup::with_deadline(MemoryKind::Vmm, seed)?;
     let (intruder, witnesses) = (Peer::new()?, Peer::some(2)?);
-    setup.join(&witnesses, |number| Connect {
-        gpu_wait: Some(true),
-        ..setup.lossless(number, Some(FENCES[number % 2]))
-    })?;
+    setup.join(&witnesses, |number| setup.lossless(number, Some(FENCES[number % 2])))?;
     intruder.execute(Command::Intruder { path: setup.place.path() })?;
     let (mut gaps, mut received) = (Vec::new(), setup.exporter.texts(Command::Notices)?.len());
     for (attack, fate, _) in reader::ATTACKS {

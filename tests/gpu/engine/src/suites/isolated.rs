@@ -7,7 +7,7 @@ use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::isolate;
 
 use super::{Case, KINDS, Needs, SIZE, Setup, frames, to_the_end, whole};
-use crate::job::{Connect, Publish, Slow};
+use crate::job::{Publish, Slow};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-isolated";
@@ -62,10 +62,7 @@ fn same_shm(seed: u64) -> Result<String> {
     let readers = [Peer::isolated(isolate::SAME_SHM)?];
     for kind in kinds() {
         let setup = Setup::new(kind, seed)?;
-        setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(FenceKind::Event))
-        })?;
+        setup.join(&readers, |number| setup.lossless(number, Some(FenceKind::Event)))?;
         read(&setup, &readers).with_context(|| kind.to_string())?;
     }
     Ok(String::new())

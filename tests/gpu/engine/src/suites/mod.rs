@@ -20,6 +20,7 @@ mod shortage;
 mod soak;
 mod steady;
 mod two_gpus;
+mod waits;
 
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,7 @@ pub static ALL: &[&[Case]] = &[
     soak::CASES,
     foreign::CASES,
     steady::CASES,
+    waits::CASES,
     policies::CASES,
     backlog::CASES,
     downloads::CASES,

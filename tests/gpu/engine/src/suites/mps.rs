@@ -15,7 +15,7 @@ use frameshare_gpu_harness::mps::{self, Mps};
 
 use super::crashes::{lose_context, read_and_stick};
 use super::{Case, FENCES, KINDS, Needs, PATIENCE, SIZE, Setup, frames, to_the_end, wait_until, whole};
-use crate::job::{Command, Connect, End, Publish, Read, WasRead};
+use crate::job::{Command, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-mps";
@@ -75,10 +75,7 @@ fn sleeping_readers(seed: u64) -> Result<String> {
                 _ => Setup::with_deadline(kind, seed)?,
             };
             let (victim, mut peers) = (Peer::new()?, Peer::some(2)?);
-            setup.join(&peers, |number| Connect {
-                gpu_wait: Some(true),
-                ..setup.lossless(number, Some(fence))
-            })?;
+            setup.join(&peers, |number| setup.lossless(number, Some(fence)))?;
             victim.connect(setup.lossless(8, Some(fence)))?;
             victim.execute(Command::Disconnect)?;
             setup.await_readers(2)?;
@@ -117,7 +114,7 @@ fn case(harm: Harm, seed: u64) -> Result<String> {
     for fence in FENCES {
         let setup = Setup::with_deadline(MemoryKind::Vmm, seed)?;
         let (mut victim, peers, outside) = (Peer::new()?, Peer::some(2)?, Peer::exporter()?);
-        let connect = |number| Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) };
+        let connect = |number| setup.lossless(number, Some(fence));
         setup.join(&peers, connect)?;
         outside.connect(connect(7))?;
         victim.connect(connect(8))?;

@@ -70,7 +70,7 @@ fn beside_slow_writes(seed: u64, kind: MemoryKind, fence: FenceKind, publish: Pu
     let setup = Setup::new(kind, seed)?;
     let reader = Peer::new()?;
     let connect = Connect { policy: Policy::Latest, ..setup.lossless(0, Some(fence)) };
-    reader.connect(Connect { gpu_wait: Some(true), max_held: Some(8), ..connect })?;
+    reader.connect(Connect { max_held: Some(8), ..connect })?;
     setup.await_readers(1)?;
     let publish =
         Publish { frames: 60, size: SIZE, pace_us: 1000, second: Some(Slow::Always(5000)), ..publish };
@@ -120,7 +120,7 @@ fn own_writes_of_a_slow_reader(seed: u64) -> Result<String> {
             let setup = Setup::new(MemoryKind::Vmm, seed)?;
             let reader = Peer::new()?;
             let connect = Connect { policy: Policy::Latest, ..setup.lossless(0, Some(fence)) };
-            reader.connect(Connect { gpu_wait: Some(true), max_held: Some(max_held), ..connect })?;
+            reader.connect(Connect { max_held: Some(max_held), ..connect })?;
             setup.await_readers(1)?;
             let publish = Publish {
                 frames: 200,
@@ -282,10 +282,7 @@ fn sizes_change(seed: u64) -> Result<String> {
     for kind in KINDS {
         let setup = Setup::new(kind, seed)?;
         let readers = Peer::some(2)?;
-        setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(FENCES[number]))
-        })?;
+        setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(3000), ..to_the_end() }))?;
         }

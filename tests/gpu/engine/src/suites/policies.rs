@@ -49,7 +49,6 @@ fn latest(seed: u64) -> Result<String> {
         // The last reader is lossless and fast.
         setup.join(&readers, |number| Connect {
             policy: if number < 2 { Policy::Latest } else { Policy::Lossless },
-            gpu_wait: Some(true),
             ..setup.lossless(number, Some(FENCES[number % 2]))
         })?;
         let publish =
@@ -74,11 +73,8 @@ fn waits(seed: u64) -> Result<String> {
     for fence in FENCES {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        setup.join(&readers, |number| Connect {
-            max_held: Some(1),
-            gpu_wait: Some(true),
-            ..setup.lossless(number, Some(fence))
-        })?;
+        setup
+            .join(&readers, |number| Connect { max_held: Some(1), ..setup.lossless(number, Some(fence)) })?;
         readers[0].begin(&Command::Read(Read { sit_ms: 2, ..to_the_end() }))?;
         let publish =
             Publish { frames: (15 * count()).min(3000), size: SIZE, drain: true, ..Publish::default() };
@@ -104,8 +100,7 @@ fn late_joiners(seed: u64) -> Result<String> {
     setup.exporter.begin(&Command::Publish(publish))?;
     let mut seen = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
-        reader
-            .connect(Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(FENCES[number % 2])) })?;
+        reader.connect(setup.lossless(number, Some(FENCES[number % 2])))?;
         reader.begin(&Command::Read(to_the_end()))?;
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -128,7 +123,6 @@ fn restarts(seed: u64) -> Result<String> {
         setup.join(&readers, |number| Connect {
             reconnect: true,
             connection_timeout_ms: Some(PATIENCE_MS),
-            gpu_wait: Some(true),
             ..setup.lossless(number, Some(FENCES[number]))
         })?;
         for reader in &readers {
@@ -190,7 +184,7 @@ fn same_process(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
             let setup = Setup::new(kind, seed)?;
-            let here = Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) };
+            let here = setup.lossless(0, Some(fence));
             let connected = setup.exporter.ask(Command::ConnectHere(here));
             ensure!(matches!(connected, Ok(Reply::Connected { .. })), "{kind} {fence}: {connected:?}");
             for round in 0..5 {
@@ -254,7 +248,6 @@ fn untrusted_user(seed: u64) -> Result<String> {
         })?;
         let readers = Peer::some(2)?;
         setup.join(&readers, |number| Connect {
-            gpu_wait: Some(true),
             exporter_uid: Some(frameshare_gpu_harness::NOBODY),
             ..setup.lossless(number, None)
         })?;
@@ -275,7 +268,6 @@ fn one_without_gpu(setup: &Setup) -> Result<Vec<Peer>> {
     let readers = Peer::some(3)?;
     setup.join(&readers, |number| Connect {
         host: number == 0,
-        gpu_wait: (number > 0).then_some(true),
         ..setup.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
     })?;
     Ok(readers)

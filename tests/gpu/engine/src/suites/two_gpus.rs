@@ -29,11 +29,7 @@ fn both(seed: u64) -> Result<String> {
         for fence in FENCES {
             let setup = Setup::new(kind, seed)?;
             setup
-                .join(&readers, |number| Connect {
-                    device: number,
-                    gpu_wait: Some(true),
-                    ..setup.lossless(number, Some(fence))
-                })
+                .join(&readers, |number| Connect { device: number, ..setup.lossless(number, Some(fence)) })
                 .with_context(|| format!("{kind} {fence}"))?;
             let publish = Publish { frames, size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
             let read = Read { slow: Slow::Sometimes(1500), ..to_the_end() };

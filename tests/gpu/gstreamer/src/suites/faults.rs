@@ -71,16 +71,17 @@ fn restarted(_: u64) -> Result<String> {
     let readers = Peer::some(5)?;
     let late = &readers[4];
     for reader in &readers {
-        // With speculative delivery some frames would be torn when the exporter is killed.
-        let source = place.source("gpu-wait=false on-disconnect=wait connection-timeout=-1");
+        // With speculative delivery some frames would be torn when the exporter is killed; it uses
+        // event fences, which the reader did not ask for.
+        let source = place.source("on-disconnect=wait connection-timeout=-1");
         let pipeline = format!("{source} ! {CUDA} ! appsink name=out");
         reader.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
     }
     let mut first_frames = Vec::new();
     for round in 0..=RESTARTS {
         let mut exporter = Peer::new()?;
-        let sink =
-            ["export=in-place", "export=copy memory=vmm"][if stream.is_decoded { round % 2 } else { 1 }];
+        let sink = ["export=in-place fence=event", "export=copy memory=vmm fence=event"]
+            [if stream.is_decoded { round % 2 } else { 1 }];
         late.suspend()?;
         exporter.play(&stream.to(&place.sink(sink)))?;
         exporter.execute(Command::Go)?;

@@ -103,7 +103,7 @@ impl Stream<'_> {
             connection_timeout_ms: Some(PATIENCE_MS),
             reconnect: self.is_killed,
             // Speculatively delivered frames are torn when the exporter is killed.
-            gpu_wait: Some(!self.is_killed),
+            written_only: self.is_killed,
             ..Connect::default()
         }
     }
