@@ -143,13 +143,13 @@ impl Thread<'_> {
 
     fn open(&mut self, name: &str, process: usize, policy: &str, held: u32, place: &str) -> Result<()> {
         let policy = if policy == "lossless" { Policy::Lossless } else { Policy::Latest };
-        let config = Config::default()
+        let mut config = Config::default()
             .policy(policy)
             .max_held(held)
             .gpu((place != "host").then(|| self.shared.context.clone()))
             .host_fallback(true)
-            .gpu_wait((place == "late").then_some(false))
             .connection_timeout(Some(Duration::from_millis(300)));
+        config.written_only = place == "late";
         let endpoint = Endpoint::at(self.shared.socket(process))?;
         self.reading.readers.remove(name);
         let reader = Reader::connect(&endpoint, config, &Interrupt::new()?);
