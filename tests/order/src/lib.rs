@@ -37,9 +37,9 @@ pub enum Violation {
     /// Two accesses to a range of memory without an order.
     Unordered {
         /// The access whose line comes first.
-        earlier: Access,
+        earlier: Box<Access>,
         /// The access whose line comes last.
-        later: Access,
+        later: Box<Access>,
         /// The range: file, first byte, and the byte after the last one.
         range: (String, u64, u64),
     },
@@ -427,8 +427,8 @@ impl Checker {
                 let need = exceptions::need(&earlier, self.processes[owner].life, &access);
                 let violation = || {
                     Box::new(Violation::Unordered {
-                        earlier: (*earlier).clone(),
-                        later: (*access).clone(),
+                        earlier: Box::new((*earlier).clone()),
+                        later: Box::new((*access).clone()),
                         range: (file.clone(), start, end),
                     })
                 };
