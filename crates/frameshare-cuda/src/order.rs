@@ -3,8 +3,8 @@
 //! Announcement of words that order accesses of several processes.
 //!
 //! The simulated driver of the tests reports accesses to GPU memory that have no order. It does not
-//! see the CPU's own loads and stores, and has two calls for them. The real driver lacks these calls:
-//! the functions of this file then do nothing.
+//! see the CPU's own loads and stores, and has two calls for them. The real driver lacks these
+//! calls: the functions of this file then do nothing.
 //!
 //! # Safety
 //! The two calls take an address, which they do not access.
