@@ -36,6 +36,17 @@ pub(crate) fn find(driver: &Library) {
     }
 }
 
+/// Finds the calls in a process that uses the driver for nothing else: a test's reader of host
+/// frames.
+pub fn load() {
+    // SAFETY: libcuda's initializers are made to run in any process that loads it.
+    if let Ok(library) = unsafe { Library::new("libcuda.so.1") } {
+        find(&library);
+        // The calls stay usable until the process ends.
+        std::mem::forget(library);
+    }
+}
+
 /// Announces that this thread is about to store `word`, after accesses that another process relies
 /// on.
 pub fn before_store<T>(word: &T) {
