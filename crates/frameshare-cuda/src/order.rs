@@ -3,8 +3,8 @@
 //! Announcement of words that order accesses of several processes.
 //!
 //! The simulated driver of the tests reports accesses to GPU memory that have no order. It does not
-//! see the CPU's own loads and stores, and has two calls for them. The real driver lacks these calls:
-//! the functions of this file then do nothing.
+//! see the CPU's own loads and stores, and has two calls for them. The real driver lacks these
+//! calls: the functions of this file then do nothing.
 //!
 //! # Safety
 //! The two calls take an address, which they do not access.
@@ -33,6 +33,17 @@ pub(crate) fn find(driver: &Library) {
     };
     if let (Some(release), Some(acquire)) = (call(b"simcudaRelease\0"), call(b"simcudaAcquire\0")) {
         let _ = CALLS.set(Calls { release, acquire });
+    }
+}
+
+/// Finds the calls in a process that uses the driver for nothing else: a test's reader of host
+/// frames.
+pub fn load() {
+    // SAFETY: libcuda's initializers are made to run in any process that loads it.
+    if let Ok(library) = unsafe { Library::new("libcuda.so.1") } {
+        find(&library);
+        // The calls stay usable until the process ends.
+        std::mem::forget(library);
     }
 }
 

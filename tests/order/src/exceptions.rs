@@ -38,8 +38,8 @@ pub fn need(earlier: &Access, life: Life, later: &Access) -> Need {
     if earlier.write && later.write {
         return Need::Order;
     }
-    // What a dead process reads is seen by nobody. What it has written may be torn: its queues store
-    // its timeline values without lines in the trace, and readers whose exporter has died store them
-    // to get free, after they have reported the error.
+    // The results of a dead process's reads are lost with it. A survivor's reads of its frames may
+    // be torn: the queues of the dead process store timeline values without lines in the trace, and
+    // a reader stores them itself to unblock its streams, after it has reported the error.
     if life == Life::Dying { Need::Nothing } else { Need::OrderInLife }
 }

@@ -3,14 +3,14 @@
 //! Detector of accesses to GPU memory that have no order.
 //!
 //! The simulated driver (`tests/simcuda`) appends the operations of all processes to the file that
-//! `SIMCUDA_ORDER` names. A [`Checker`] follows them with vector clocks: an operation happens before
-//! another one if streams, events, timeline values, waits of the CPU or shared words order them. Two
-//! accesses to one range of memory, of which at least one writes, without such an order are a
-//! [`Violation`], also if they did not meet in this run.
+//! `SIMCUDA_ORDER` names. A [`Checker`] follows them with vector clocks: an operation happens
+//! before another one if streams, events, timeline values, waits of the CPU or shared words order
+//! them. Two accesses to one range of memory, at least one of them a write, without such an order
+//! are a [`Violation`], also if they did not meet in this run.
 //!
-//! The threads of a process are one actor: what one thread has found complete counts as known to all
-//! of them, since the trace does not have their locks. So a missing order between two threads of one
-//! process is not detected.
+//! The operations of each stream are one track of a clock, and those of the CPU of a process are
+//! one: what one thread has found complete counts as known to all threads, since the trace does not
+//! have their locks. So a missing order between two threads of one process is not detected.
 
 mod clock;
 mod exceptions;
@@ -18,7 +18,7 @@ mod follow;
 mod line;
 mod shadow;
 
-use clock::{Actor, Clock};
+use clock::{Clock, Track};
 use exceptions::{Life, Need};
 use line::{Item, Line, Range, What, Who};
 use shadow::Shadow;
@@ -95,8 +95,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Summary, Box<Violation>> {
 /// Number of past items of a stream whose clocks are exact; those of older items are rounded up.
 const EXACT: usize = 1024;
 
-/// Values that are kept in order, the older ones with gaps. A lookup that meets a gap finds the next
-/// later entry, so that no order is missed.
+/// Values that are kept in order, the older ones with gaps. A lookup that meets a gap finds the
+/// next later entry, so that no order is missed.
 #[derive(Debug)]
 struct History<T>(VecDeque<(T, Rc<Clock>)>);
 
@@ -119,7 +119,7 @@ impl<T> History<T> {
 
 #[derive(Debug)]
 struct Stream {
-    actor: Actor,
+    track: Track,
     /// Number of the first item.
     first: u64,
     /// Number and clock of the item that began last.
@@ -142,7 +142,7 @@ impl Stream {
         let at = self.past.0.partition_point(|&(number, _)| number < seq);
         let mut clock =
             self.past.0.get(at).map_or_else(|| self.clock.clone(), |(_, clock)| (**clock).clone());
-        clock.set(self.actor, seq);
+        clock.set(self.track, seq);
         Some(clock)
     }
 }
@@ -152,7 +152,7 @@ struct Process {
     name: Rc<str>,
     pid: u32,
     life: Life,
-    actor: Actor,
+    track: Track,
     clock: Clock,
     streams: HashMap<u64, Stream>,
 }
@@ -161,7 +161,7 @@ impl Process {
     /// Returns the clock of the CPU for an operation that others may be ordered behind.
     fn tick(&mut self) -> Clock {
         let clock = self.clock.clone();
-        self.clock.set(self.actor, clock.time(self.actor) + 1);
+        self.clock.set(self.track, clock.time(self.track) + 1);
         clock
     }
 
@@ -204,7 +204,7 @@ type Word = History<Option<u64>>;
 pub struct Checker {
     processes: Vec<Process>,
     by_name: HashMap<String, usize>,
-    actors: Actor,
+    tracks: Track,
     words: HashMap<String, Word>,
     /// Completed records of each interprocess event.
     events: HashMap<String, BTreeMap<u64, Rc<Clock>>>,
@@ -265,9 +265,9 @@ impl Checker {
             What::Enqueue((number, seq), dependencies) => {
                 let clock = process.tick();
                 let stream = process.streams.entry(number).or_insert_with(|| {
-                    self.actors += 1;
+                    self.tracks += 1;
                     Stream {
-                        actor: self.actors,
+                        track: self.tracks,
                         first: seq,
                         now: 0,
                         clock: Clock::default(),
@@ -349,14 +349,14 @@ impl Checker {
         if let Some(&at) = self.by_name.get(name) {
             return at;
         }
-        self.actors += 1;
+        self.tracks += 1;
         let mut clock = Clock::default();
-        clock.set(self.actors, 1);
+        clock.set(self.tracks, 1);
         self.processes.push(Process {
             name: name.into(),
             pid: name.split('.').next().and_then(|pid| pid.parse().ok()).unwrap_or(0),
             life: Life::Running,
-            actor: self.actors,
+            track: self.tracks,
             clock,
             streams: HashMap::new(),
         });
@@ -387,7 +387,7 @@ impl Checker {
         }
         clocks.iter().for_each(|clock| stream.clock.join(clock));
         stream.now = seq;
-        stream.clock.set(stream.actor, seq);
+        stream.clock.set(stream.track, seq);
     }
 
     fn access(
@@ -398,11 +398,11 @@ impl Checker {
         ranges: &[Range<'_>],
     ) -> Result<(), Box<Violation>> {
         let process = &self.processes[at];
-        let (actor, clock, item) = match who {
-            Who::Cpu => (process.actor, &process.clock, None),
+        let (track, clock, item) = match who {
+            Who::Cpu => (process.track, &process.clock, None),
             Who::Item(item) => {
                 let Some(stream) = process.streams.get(&item.0) else { return Ok(()) };
-                (stream.actor, &stream.clock, Some(item))
+                (stream.track, &stream.clock, Some(item))
             }
         };
         let mut first = Ok(());
@@ -417,8 +417,8 @@ impl Checker {
                 item,
                 write: range.write,
                 line: self.summary.lines,
-                actor,
-                time: clock.time(actor),
+                track,
+                time: clock.time(track),
                 owner: at,
             });
             let shadow = self.memory.entry(file.clone()).or_default();

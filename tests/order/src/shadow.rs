@@ -2,7 +2,7 @@
 
 //! The last accesses to each range of memory.
 
-use crate::clock::{Actor, Clock};
+use crate::clock::{Clock, Track};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub struct Access {
     pub write: bool,
     /// Number of the line in the trace.
     pub line: u64,
-    pub(crate) actor: Actor,
+    pub(crate) track: Track,
     pub(crate) time: u64,
     pub(crate) owner: usize,
 }
@@ -38,8 +38,8 @@ impl Display for Access {
 }
 
 impl Access {
-    fn is_before(&self, actor: Actor, clock: &Clock) -> bool {
-        self.actor == actor || clock.time(self.actor) >= self.time
+    fn is_before(&self, track: Track, clock: &Clock) -> bool {
+        self.track == track || clock.time(self.track) >= self.time
     }
 }
 
@@ -47,7 +47,7 @@ impl Access {
 struct Cell {
     end: u64,
     write: Option<Rc<Access>>,
-    /// Reads since, the last one of each actor.
+    /// Reads since, the last one of each track.
     reads: Vec<Rc<Access>>,
 }
 
@@ -68,7 +68,7 @@ impl Shadow {
     ) -> Vec<(Rc<Access>, (u64, u64))> {
         self.split(start);
         self.split(end);
-        let unordered = |other: &&Rc<Access>| !other.is_before(access.actor, clock);
+        let unordered = |other: &&Rc<Access>| !other.is_before(access.track, clock);
         let mut conflicts = Vec::new();
         for (&at, cell) in self.cells.range(start..end) {
             let reads = cell.reads.iter().filter(|_| access.write);

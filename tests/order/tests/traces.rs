@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The checker on written traces, and the command line. `tests/simcuda/tests/order.rs` has programs.
+//! The checker on written traces, and the command line.
 
 use gpu_order::{Checker, Violation};
 use std::process::{Command, Output};
@@ -71,7 +71,7 @@ fn memory_of_ended_process_may_be_reused() {
     assert_eq!(verdict(&[WRITTEN, "1.a dying\n", READ]), Ok(()));
 }
 
-/// What a dead process reads is seen by nobody: a process that writes no further line was killed.
+/// A process that writes no further line counts as killed, and its reads are lost with it.
 #[test]
 fn frame_of_killed_reader_may_be_reused() {
     let reads = WRITTEN.replace("memset w=", "copy r=");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Trace of the operations of all processes, for the detector of unordered accesses (`tests/order`).
+//! Trace of the operations of all processes, for the detector of unordered accesses
+//! (`tests/order`).
 //!
-//! With `SIMCUDA_ORDER=FILE`, each operation is a line, appended to the file by one write. A line is
-//! written before the effect that it announces becomes visible to another thread or process, and
+//! With `SIMCUDA_ORDER=FILE`, each operation is a line, appended to the file by one write. A line
+//! is written before the effect that it announces becomes visible to another thread or process, and
 //! after the effect that it has observed. So the operations can have had their effects in the order
 //! of the lines, and a killed process leaves whole lines.
 //!
@@ -13,8 +14,8 @@
 //! | --- | --- |
 //! | `begin COMMAND` | the process uses the driver |
 //! | `enqueue S:K [S:K]...` | item K is queued on stream S, behind items of other streams |
-//! | `run S:K NAME [r=RANGE] [w=RANGE]...` | the item begins, and reads and writes memory |
-//! | `access WHO NAME [r=RANGE] [w=RANGE]...` | memory is read and written, without another item |
+//! | `run S:K NAME [r=RANGE] [w=RANGE]...` | the item begins, and accesses memory |
+//! | `access WHO NAME [r=RANGE] ...` | memory is read and written |
 //! | `release WHO WORD [VALUE]` | a value is about to be stored |
 //! | `acquire WHO WORD [VALUE]` | a value was loaded, or a wait for at least VALUE has ended |
 //! | `signal WHO EVENT VALUE` | record number VALUE of an interprocess event is about to complete |
@@ -27,8 +28,8 @@
 //!
 //! WHO is `cpu` or an item `S:K`. A RANGE is `FILE:OFFSET+LENGTH`, in hexadecimal digits. A WORD is
 //! `FILE:OFFSET`, `message.NUMBER` for a message that programs announce, or `pool.FILE:OFFSET` for
-//! memory of a pool that the driver uses again. FILE is `DEVICE.INODE`, or `anon` for memory of the process alone, whose
-//! offset is its address.
+//! memory of a pool that the driver uses again. FILE is `DEVICE.INODE`, or `anon` for memory of the
+//! process alone, whose offset is its address.
 
 use crate::event_page::Slot;
 use crate::memory::{self, Range};

@@ -115,8 +115,9 @@ struct Calls {
 fn calls() -> Option<&'static Calls> {
     static CALLS: OnceLock<Option<Calls>> = OnceLock::new();
     let find = || {
-        // A case loads no driver otherwise.
+        // Cases and readers of host frames load no driver otherwise.
         std::env::var_os(VARIABLE)?;
+        frameshare_cuda::order::load();
         // SAFETY: the simulated driver, which loads like the real one.
         let driver = unsafe { Library::new("libcuda.so.1") }.ok()?;
         // SAFETY: the types are those of the simulated driver.
