@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::str::FromStr;
 
+use frameshare_process::PerProcess;
 use once_cell::sync::OnceCell;
 
 pub use crate::abi::Attribute;
@@ -79,8 +80,9 @@ impl Device {
     /// # References
     /// CUDA driver API, cuDeviceGetCount.
     pub fn all() -> Result<&'static [Device]> {
-        static ALL: OnceCell<Vec<Device>> = OnceCell::new();
-        if let Some(all) = ALL.get() {
+        static ALL: PerProcess<OnceCell<Vec<Device>>> = PerProcess::new(OnceCell::new);
+        let known = ALL.get();
+        if let Some(all) = known.get() {
             return Ok(all);
         }
         // The cell is not locked for the time of the queries, in which another thread may fork.
@@ -90,7 +92,7 @@ impl Device {
         unsafe { driver.cuDeviceGetCount(&mut count) }?;
         let devices = (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal));
         let devices = devices.collect::<Result<Vec<_>>>()?;
-        Ok(ALL.get_or_init(|| devices))
+        Ok(known.get_or_init(|| devices))
     }
 
     /// Returns the GPU with this ordinal (its number in CUDA calls). Ordinals differ between

@@ -24,6 +24,9 @@ CASES = [
     "captures-copy",
     "captures-announced",
     "slot-of-another-thread",
+    "forked-child-after-another-library",
+    "forked-child-after-frameshare",
+    "forked-child-exits-at-once",
 ]
 
 

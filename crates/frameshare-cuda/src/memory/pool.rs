@@ -24,10 +24,11 @@
 //! returned by the driver.
 #![allow(unsafe_code)]
 
+use frameshare_process::PerProcess;
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{self, CUmemPoolPtrExportData, flag};
 use crate::context::Context;
@@ -40,11 +41,11 @@ use crate::{DevicePtr, Error, Result};
 pub type Token = [u8; 64];
 
 /// Held during every call that creates or destroys an object of a shared pool.
-static POOLS: Mutex<()> = Mutex::new(());
+static POOLS: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// Tokens of the allocations that this process has imported. Separate from [`POOLS`]: a host
 /// function removes tokens, on a thread that a driver call under `POOLS` may be waiting for.
-static IMPORTED: LazyLock<Mutex<HashSet<Token>>> = LazyLock::new(Mutex::default);
+static IMPORTED: PerProcess<Mutex<HashSet<Token>>> = PerProcess::new(Mutex::default);
 
 fn serialise() -> MutexGuard<'static, ()> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
