@@ -48,6 +48,8 @@ pub struct Config {
     pub errors: Option<PathBuf>,
     pub trace: bool,
     pub no_peers: bool,
+    /// Devices are MIG instances.
+    pub mig: bool,
     /// Handles of destroyed streams are given out again.
     pub reuses_streams: bool,
 }
@@ -82,6 +84,7 @@ fn read() -> Config {
         errors: text("SIMCUDA_ERRORS").map(PathBuf::from),
         trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
         no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
+        mig: text("SIMCUDA_MIG").is_some_and(|value| value != "0"),
         reuses_streams: text("SIMCUDA_REUSE_STREAMS").is_some_and(|value| value != "0"),
     }
 }
