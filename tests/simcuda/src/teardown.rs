@@ -5,6 +5,7 @@
 
 use crate::api::{Answer, Code};
 use crate::config::{self, Strict};
+use crate::device;
 use crate::strict;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,6 +56,10 @@ pub fn register() {
 }
 
 extern "C" fn tear_down() {
+    // A forked child inherits the handler, and the number of calls of its parent's threads.
+    if device::ready().is_err() {
+        return;
+    }
     EXITING.store(true, Ordering::SeqCst);
     if CALLS.load(Ordering::SeqCst) > 0 {
         strict::violation("a call is in progress while the process exits");

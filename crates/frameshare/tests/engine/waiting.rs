@@ -69,11 +69,7 @@ fn longest_durations_are_no_limit() {
     const LONGEST: Duration = Duration::MAX;
     let stream = Stream::new();
     let exporter = stream.exporter_with(
-        exporter::Config::default()
-            .reader_timeout(LONGEST)
-            .max_queued_time(LONGEST)
-            .fence_timeout(LONGEST)
-            .history_pause(LONGEST),
+        exporter::Config::default().reader_timeout(LONGEST).max_queued_time(LONGEST).fence_timeout(LONGEST),
     );
     let interrupt = Interrupt::new().unwrap();
     let config = reader::Config::default()
