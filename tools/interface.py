@@ -64,7 +64,11 @@ DEFAULTS = {
 RUSTDOC_FORMAT = 57
 CRATES = {"frameshare": "frameshare", "gstframeshare": "gst-plugin-frameshare"}
 # Those of whose items CRATES re-export some.
-OTHERS = {"frameshare_protocol": "frameshare-protocol", "frameshare_cuda": "frameshare-cuda"}
+OTHERS = {
+    "frameshare_protocol": "frameshare-protocol",
+    "frameshare_process": "frameshare-process",
+    "frameshare_cuda": "frameshare-cuda",
+}
 
 
 class Skipped(Exception):

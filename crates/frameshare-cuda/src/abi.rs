@@ -27,6 +27,7 @@ pub(crate) mod code {
 
     pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
     pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
+    pub(crate) const NOT_INITIALIZED: i32 = CUresult::CUDA_ERROR_NOT_INITIALIZED as i32;
     pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
     pub(crate) const INVALID_CONTEXT: i32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as i32;
     pub(crate) const MAP_FAILED: i32 = CUresult::CUDA_ERROR_MAP_FAILED as i32;

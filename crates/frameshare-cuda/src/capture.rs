@@ -17,13 +17,17 @@
 use crate::capture_mode::{captures, is_capturing};
 use crate::stream::Stream;
 use crate::{Error, Result};
+use frameshare_process::process_id;
 
 /// Announcement of a stream capture; see [`announce`].
 #[derive(Debug)]
 #[must_use = "dropping it ends the announcement"]
-pub struct Announced(());
+pub struct Announced {
+    process: u32,
+}
 
-/// Announces a stream capture by any thread of this process. Until the returned guard is dropped,
+/// Announces a stream capture by any thread of this process to this copy of the crate; a program
+/// that loads several announces it to each. Until the returned guard is dropped,
 /// [`Event::record_context`](crate::event::Event::record_context) and
 /// [`Context::synchronize`](crate::context::Context::synchronize) return [`Error::Capturing`]
 /// instead of invalidating the capture. Announcements nest, and may be made and dropped by
@@ -34,12 +38,15 @@ pub struct Announced(());
 /// makes one only with drivers before 555, which lack cuCtxRecordEvent.
 pub fn announce() -> Announced {
     captures().announced += 1;
-    Announced(())
+    Announced { process: process_id() }
 }
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        captures().announced -= 1;
+        // A forked child has no announcements of its parent.
+        if self.process == process_id() {
+            captures().announced -= 1;
+        }
     }
 }
 
@@ -55,5 +62,28 @@ impl Stream {
     pub fn check_uncaptured(&self) -> Result<()> {
         let _current = self.context().push()?;
         if is_capturing(self.context().driver(), self.raw())? { Err(Error::Capturing) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare_process::testing::in_child;
+
+    #[test]
+    fn forked_child_has_no_announcements_of_parent() {
+        let announced = announce();
+        let parent = captures();
+        let count = parent.announced;
+        // The lock is held at the fork, as by a thread in a context-wide call.
+        let child = || {
+            drop(announced);
+            let own = announce();
+            let only = captures().announced == 1;
+            drop(own);
+            only && captures().announced == 0
+        };
+        assert_eq!(in_child(child), Some(true));
+        assert_eq!(parent.announced, count);
     }
 }

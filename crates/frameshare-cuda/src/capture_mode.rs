@@ -7,6 +7,7 @@
 //! This file calls the driver with out-parameters on its own stack, and the NULL stream.
 #![allow(unsafe_code)]
 
+use frameshare_process::PerProcess;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +43,8 @@ struct Pause {
 
 /// Locked around context-wide calls, so that none is under way when
 /// [`announce`](crate::capture::announce) returns.
-static CAPTURES: Mutex<Captures> = Mutex::new(Captures { announced: 0, pauses: Vec::new() });
+static CAPTURES: PerProcess<Mutex<Captures>> =
+    PerProcess::new(|| Mutex::new(Captures { announced: 0, pauses: Vec::new() }));
 
 pub(crate) fn captures() -> MutexGuard<'static, Captures> {
     CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)

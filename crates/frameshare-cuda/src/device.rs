@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::str::FromStr;
 
+use frameshare_process::PerProcess;
 use once_cell::sync::OnceCell;
 
 pub use crate::abi::Attribute;
@@ -22,10 +23,10 @@ use crate::{Error, Result};
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
+    /// Writes the digits alone: a [`Device`] knows whether it is a GPU or a MIG instance.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU")?;
         for (index, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(index, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
@@ -41,8 +42,8 @@ impl fmt::Debug for Uuid {
 impl FromStr for Uuid {
     type Err = Error;
 
-    /// Reads the text that [`fmt::Display`] writes, and that `nvidia-smi -L` prints, with `GPU-`,
-    /// `MIG-` or neither at the front.
+    /// Reads the text that [`fmt::Display`] and [`Device::id`] write, and that `nvidia-smi -L`
+    /// prints, with `GPU-`, `MIG-` or neither at the front.
     fn from_str(text: &str) -> Result<Uuid> {
         let invalid =
             || Error::Refused("invalid UUID: expected 32 hexadecimal digits, as nvidia-smi -L prints");
@@ -64,6 +65,7 @@ pub struct Device {
     raw: CUdevice,
     ordinal: usize,
     uuid: Uuid,
+    is_mig_instance: bool,
     name: String,
     is_mps_client: bool,
 }
@@ -79,8 +81,9 @@ impl Device {
     /// # References
     /// CUDA driver API, cuDeviceGetCount.
     pub fn all() -> Result<&'static [Device]> {
-        static ALL: OnceCell<Vec<Device>> = OnceCell::new();
-        if let Some(all) = ALL.get() {
+        static ALL: PerProcess<OnceCell<Vec<Device>>> = PerProcess::new(OnceCell::new);
+        let known = ALL.get();
+        if let Some(all) = known.get() {
             return Ok(all);
         }
         // The cell is not locked for the time of the queries, in which another thread may fork.
@@ -90,7 +93,7 @@ impl Device {
         unsafe { driver.cuDeviceGetCount(&mut count) }?;
         let devices = (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal));
         let devices = devices.collect::<Result<Vec<_>>>()?;
-        Ok(ALL.get_or_init(|| devices))
+        Ok(known.get_or_init(|| devices))
     }
 
     /// Returns the GPU with this ordinal (its number in CUDA calls). Ordinals differ between
@@ -147,16 +150,19 @@ impl Device {
         // code.
         unsafe { driver.cuDeviceGet(&mut raw, c_int::try_from(ordinal).unwrap_or(c_int::MAX)) }?;
 
-        let mut uuid = CUuuid { bytes: [0; 16] };
         // On a partitioned GPU, the first version of the call returns the UUID of the whole GPU for
-        // its MIG instances.
+        // its MIG instances (CUDA driver API, cuDeviceGetUuid).
+        let mut of_gpu = CUuuid { bytes: [0; 16] };
+        // SAFETY: `of_gpu` is an out-parameter for one CUuuid.
+        let whole = unsafe { driver.cuDeviceGetUuid(&mut of_gpu, raw) };
+        let mut uuid = of_gpu;
         if driver.has("cuDeviceGetUuid_v2") {
-            // SAFETY: `uuid` is an out-parameter for one CUuuid.
+            // SAFETY: as above.
             unsafe { driver.cuDeviceGetUuid_v2(&mut uuid, raw) }?;
         } else {
-            // SAFETY: as above.
-            unsafe { driver.cuDeviceGetUuid(&mut uuid, raw) }?;
+            whole.clone()?;
         }
+        let is_mig_instance = whole.is_ok() && uuid.bytes != of_gpu.bytes;
 
         let mut name = [0; 256];
         // SAFETY: `name` has room for 256 bytes, including the final NUL.
@@ -168,6 +174,7 @@ impl Device {
             raw,
             ordinal,
             uuid: Uuid(uuid.bytes.map(|c| c.to_ne_bytes()[0])),
+            is_mig_instance,
             name: name.into_owned(),
             is_mps_client: false,
         };
@@ -189,6 +196,13 @@ impl Device {
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
+    }
+
+    /// Returns the UUID as `nvidia-smi -L` prints it and CUDA_VISIBLE_DEVICES takes it: with
+    /// `GPU-`, or `MIG-` for a MIG instance.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}-{}", if self.is_mig_instance { "MIG" } else { "GPU" }, self.uuid)
     }
 
     /// Returns the GPU's product name.
@@ -249,7 +263,7 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.uuid)
+        write!(f, "{} ({})", self.name, self.id())
     }
 }
 
@@ -260,15 +274,25 @@ mod tests {
     #[test]
     fn uuid_format_matches_nvidia_smi() {
         let bytes = std::array::from_fn(|index| u8::try_from(index).unwrap());
-        assert_eq!(Uuid(bytes).to_string(), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+        let device = |is_mig_instance| Device {
+            raw: 0,
+            ordinal: 0,
+            uuid: Uuid(bytes),
+            is_mig_instance,
+            name: "NVIDIA H200".into(),
+            is_mps_client: false,
+        };
+        assert_eq!(device(false).to_string(), "NVIDIA H200 (GPU-00010203-0405-0607-0809-0a0b0c0d0e0f)");
+        assert_eq!(device(true).id(), "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f");
+        assert_eq!(device(true).id().parse(), Ok(Uuid(bytes)));
     }
 
     #[test]
     fn uuid_is_read_as_written_and_nothing_else() {
         let uuid = Uuid(std::array::from_fn(|index| 0xf0 | u8::try_from(index).unwrap()));
-        let text = uuid.to_string();
-        let bare = text.trim_start_matches("GPU-");
-        for text in [text.clone(), bare.to_owned(), format!("MIG-{bare}"), bare.to_uppercase()] {
+        let bare = uuid.to_string();
+        let text = format!("GPU-{bare}");
+        for text in [text.clone(), bare.clone(), format!("MIG-{bare}"), bare.to_uppercase()] {
             assert_eq!(text.parse(), Ok(uuid), "{text}");
         }
         for bad in ["", "0", "GPU-", &text[1..], &text[..text.len() - 1], &format!("{text}0"), "GPU-\u{e4}"] {

@@ -15,6 +15,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use frameshare_process::{PerProcess, process_id};
 use libloading::Library;
 use once_cell::sync::OnceCell;
 
@@ -24,7 +25,7 @@ use crate::abi::{
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
     CUstream, CUstreamBatchMemOpParams, CUuuid, code,
 };
-use crate::error::{Error, names};
+use crate::error::{Error, FORKED, names};
 use crate::{exit, order};
 
 macro_rules! table {
@@ -213,8 +214,8 @@ table! {
 }
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
-static DRIVER: OnceCell<Driver> = OnceCell::new();
-/// The process that has begun to load the driver; 0 for none.
+static DRIVER: PerProcess<OnceCell<Driver>> = PerProcess::new(OnceCell::new);
+/// The process that has begun to load the driver; 0 for none. A forked child has its parent's.
 static LOADED_BY: AtomicU32 = AtomicU32::new(0);
 
 impl Driver {
@@ -243,8 +244,8 @@ pub(crate) fn get() -> Result<&'static Driver, Error> {
     get_or_load(&DRIVER, &LOADED_BY, load)
 }
 
-/// Returns the driver, which `load` loads if it is not loaded yet. A forked child does not wait for
-/// a thread of its parent that was loading it at the fork.
+/// Returns the driver, which `load` loads if it is not loaded yet. A forked child of a process that
+/// has loaded it, or was loading it at the fork, cannot use CUDA.
 fn get_or_load<'a, T>(
     driver: &'a OnceCell<T>,
     loaded_by: &AtomicU32,
@@ -253,14 +254,12 @@ fn get_or_load<'a, T>(
     if let Some(driver) = driver.get() {
         return Ok(driver);
     }
-    let process = std::process::id();
+    let process = process_id();
     match loaded_by.load(Ordering::Relaxed) {
         0 => {}
         own if own == process => {}
         parent => {
-            let reason =
-                format!("process {parent} was loading it when it forked this one, which cannot use CUDA");
-            return Err(Error::NoDriver { reason });
+            return Err(Error::NoDriver { reason: format!("process {parent} has used CUDA{FORKED}") });
         }
     }
     driver.get_or_try_init(|| {
@@ -292,7 +291,7 @@ fn load() -> Result<Driver, Error> {
     // SAFETY: `version` is an out-parameter for one int.
     unsafe { driver.cuDriverGetVersion(&mut version) }.map_err(refused)?;
     driver.version = version;
-    names::set_driver(|code| DRIVER.get()?.error_name(code));
+    names::set_driver(|code| DRIVER.get().get()?.error_name(code));
     Ok(driver)
 }
 
@@ -313,6 +312,7 @@ unsafe impl<T> Sync for Handle<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frameshare_process::testing::in_child;
     use std::{sync::Barrier, thread};
 
     #[test]
@@ -339,22 +339,23 @@ mod tests {
             while loaded_by.load(Ordering::Relaxed) == 0 {
                 thread::yield_now();
             }
-            // SAFETY: the child takes no lock of another thread, and ends without destructors.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                // SAFETY: the signal ends a child that hangs.
-                unsafe { libc::alarm(20) };
-                let refused =
-                    matches!(get_or_load(&driver, &loaded_by, || Ok(8)), Err(Error::NoDriver { .. }));
-                // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(!refused)) };
-            }
-            let mut status = 1;
-            // SAFETY: `status` is an out-parameter for one int.
-            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            let refused = in_child(|| {
+                matches!(get_or_load(&driver, &loaded_by, || Ok(8)), Err(Error::NoDriver { .. }))
+            });
             checked.wait();
-            assert_eq!((status, loading.join().unwrap()), (0, Ok(7)));
+            assert_eq!((refused, loading.join().unwrap()), (Some(true), Ok(7)));
         });
+    }
+
+    #[test]
+    fn forked_child_does_not_use_driver_of_its_parent() {
+        static DRIVER: PerProcess<OnceCell<u8>> = PerProcess::new(OnceCell::new);
+        let loaded_by = AtomicU32::new(0);
+        let get = || get_or_load(&DRIVER, &loaded_by, || Ok(7));
+        assert_eq!(get(), Ok(&7));
+        let refused = |error: Error| error.to_string().contains("has used CUDA");
+        assert_eq!(in_child(|| get().is_err_and(refused)), Some(true));
+        assert_eq!(get(), Ok(&7));
     }
 
     #[test]

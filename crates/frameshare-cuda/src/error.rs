@@ -182,7 +182,12 @@ fn name(code: i32) -> &'static str {
     names::name(code).or_else(|| names::from_driver(code)).unwrap_or("unknown CUDA error")
 }
 
-/// Returns a hint for calls that allocate GPU memory; other calls run out of other resources.
+/// Ends errors of a child that was forked after the driver was initialized.
+pub(crate) const FORKED: &str = ": a child that was forked after CUDA was used cannot use it: start it by exec, or by \
+                                 multiprocessing's \"spawn\"";
+
+/// Returns a hint for failures with a known cause. Calls that allocate no GPU memory run out of
+/// other resources.
 fn explain(call: &str, code: i32) -> &'static str {
     let takes_memory = matches!(
         call,
@@ -194,10 +199,13 @@ fn explain(call: &str, code: i32) -> &'static str {
             | "cuCtxCreate_v2"
             | "cuDevicePrimaryCtxRetain"
     );
-    if takes_memory && code == code::OUT_OF_MEMORY {
-        ": GPU memory is exhausted: stop other processes that use it (see nvidia-smi), or use less"
-    } else {
-        ""
+    match code {
+        code::OUT_OF_MEMORY if takes_memory => {
+            ": GPU memory is exhausted: stop other processes that use it (see nvidia-smi), or use less"
+        }
+        // This crate makes no other call before cuInit has succeeded.
+        code::NOT_INITIALIZED => FORKED,
+        _ => "",
     }
 }
 
@@ -227,6 +235,12 @@ mod tests {
         let text = |call| Error::check(call, 2).unwrap_err().to_string();
         assert!(text("cuMemCreate").contains("GPU memory is exhausted"));
         assert_eq!(text("cuEventCreate"), "cuEventCreate failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
+    }
+
+    #[test]
+    fn not_initialized_names_fork() {
+        let text = Error::check("cuInit", 3).unwrap_err().to_string();
+        assert!(text.ends_with(FORKED), "{text}");
     }
 
     #[test]

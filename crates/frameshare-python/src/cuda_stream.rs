@@ -152,8 +152,8 @@ impl NamedStream {
     }
 }
 
-/// Returns the stream on which an array's library works at present: PyTorch's and CuPy's current
-/// one. `None` for libraries that name none.
+/// Returns the stream on which an array's library works at present on the array's device: PyTorch's
+/// and CuPy's current one. `None` for libraries that name none.
 ///
 /// # Errors
 /// Those of the library.
@@ -162,7 +162,7 @@ pub fn current_of(array: &Bound<'_, PyAny>, device: i64) -> PyResult<Option<Hand
     let module = array.get_type().module()?.to_string();
     let stream = match module.split('.').next() {
         Some("torch") => py.import("torch.cuda")?.call_method1("current_stream", (device,))?,
-        Some("cupy") => py.import("cupy.cuda")?.call_method0("get_current_stream")?,
+        Some("cupy") => py.import("cupy.cuda")?.call_method1("get_current_stream", (device,))?,
         _ => return Ok(None),
     };
     Handle::of(&stream).map(Some)

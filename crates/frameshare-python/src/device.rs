@@ -78,11 +78,13 @@ pub fn visible(gpu: Uuid) -> PyResult<Option<Arc<Context>>> {
     match Device::with_uuid(gpu) {
         Ok(Some(device)) => Context::primary(&device).map(Some).or_raise(),
         Ok(None) => {
-            log::warn!("frames come in host memory: they are on GPU {gpu}, which this process cannot see");
+            log::warn!(
+                "frames come in host memory: they are on GPU or MIG instance {gpu}, which this process cannot see"
+            );
             Ok(None)
         }
         Err(error @ cuda::Error::NoDriver { .. }) => {
-            log::warn!("frames come in host memory: they are on GPU {gpu}, and there is {error}");
+            log::warn!("frames come in host memory: they are on a GPU, and there is {error}");
             Ok(None)
         }
         Err(error) => Err(Error::new_err(error.to_string())),

@@ -66,8 +66,9 @@ impl ToException for ConnectError {
             Self::GpuNotVisible { .. } => UnsupportedError::new_err(format!(
                 "{text}: add it to CUDA_VISIBLE_DEVICES, or take copies in host memory with device=\"cpu\""
             )),
-            Self::GpuOutOfReach { gpu, .. } => UnsupportedError::new_err(format!(
-                "{text}: open the stream with device=\"{gpu}\", or take copies in host memory with device=\"cpu\""
+            Self::GpuOutOfReach { exporter, .. } => UnsupportedError::new_err(format!(
+                "{text}: open the stream with device=\"{}\", or take copies in host memory with device=\"cpu\"",
+                exporter.id()
             )),
             Self::Interrupted => InterruptedError::new_err(text),
             Self::Config(_) => PyValueError::new_err(text),

@@ -7,37 +7,37 @@
 //! thread of it. At the interpreter's end [`finish`] waits for that thread, since a thread must not
 //! call Python later.
 
-use frameshare::process_id;
+use frameshare_process::PerProcess;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::{prelude::*, types::PyAnyMethods};
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
 /// Maximum number of records that wait; more are counted and dropped.
 const MAX_WAITING: usize = 256;
 
-struct Logger {
+/// The records of one process. A forked child does not pass on those of its parent.
+#[derive(Default)]
+struct Records {
     state: Mutex<State>,
     finished: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     waiting: VecDeque<(Level, String)>,
     dropped: u64,
-    /// The process that has a thread which passes records on. A forked child has none.
-    running_in: Option<u32>,
+    /// A thread passes records on.
+    is_running: bool,
     is_finishing: bool,
 }
 
-static LOGGER: Logger = Logger {
-    state: Mutex::new(State { waiting: VecDeque::new(), dropped: 0, running_in: None, is_finishing: false }),
-    finished: Condvar::new(),
-};
+static RECORDS: PerProcess<Records> = PerProcess::new(Records::default);
 
-impl Logger {
+impl Records {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,16 +54,19 @@ impl Logger {
         }
         let next = state.waiting.pop_front();
         if next.is_none() {
-            state.running_in = None;
+            state.is_running = false;
             self.finished.notify_all();
         }
         next
     }
 }
 
+struct Logger;
+
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("frameshare") && metadata.level() <= Level::Info
+        // The engine's, and this crate's, whose module is named `_frameshare`.
+        metadata.target().trim_start_matches('_').starts_with("frameshare") && metadata.level() <= Level::Info
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -71,13 +74,7 @@ impl Log for Logger {
             return;
         }
         let text = record.args().to_string();
-        // In a forked child, another thread of the parent may have held the lock.
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) if is_forked() => return,
-            Err(TryLockError::WouldBlock) => self.lock(),
-        };
+        let mut state = RECORDS.lock();
         if state.is_finishing {
             return;
         }
@@ -86,24 +83,17 @@ impl Log for Logger {
             return;
         }
         state.waiting.push_back((record.level(), text));
-        if state.running_in != Some(process_id()) {
+        if !state.is_running {
             let builder = thread::Builder::new().name("frameshare-log".into());
-            state.running_in = builder.spawn(pass_on).is_ok().then(process_id);
+            state.is_running = builder.spawn(pass_on).is_ok();
         }
     }
 
     fn flush(&self) {}
 }
 
-/// The process that imported the module.
-static IMPORTED_IN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-
-fn is_forked() -> bool {
-    IMPORTED_IN.get() != Some(&process_id())
-}
-
 fn pass_on() {
-    while let Some((level, text)) = LOGGER.next() {
+    while let Some((level, text)) = RECORDS.next() {
         // The interpreter has ended otherwise.
         let _ = Python::try_attach(|py| {
             if let Err(error) = pass(py, level, &text) {
@@ -126,9 +116,8 @@ fn pass(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
 
 /// Starts to pass records on.
 pub fn start() {
-    let _ = IMPORTED_IN.set(process_id());
     // A second import has set it before.
-    if log::set_logger(&LOGGER).is_ok() {
+    if log::set_logger(&Logger).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
 }
@@ -138,10 +127,10 @@ pub fn start() {
 #[pyo3(name = "_finish_logging")]
 pub fn finish(py: Python<'_>) {
     py.detach(|| {
-        let mut state = LOGGER.lock();
+        let mut state = RECORDS.lock();
         state.is_finishing = true;
-        while state.running_in == Some(process_id()) {
-            state = LOGGER.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.is_running {
+            state = RECORDS.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     });
 }

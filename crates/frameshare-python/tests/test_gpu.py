@@ -739,6 +739,14 @@ for absent in (1, "cuda:1", uuid[:-1] + "0"):
 """)
 
 
+def test_mig_instance_is_named_as_nvidia_smi_names_it(gpu):
+    gpu("""
+uuid = "5f51c0da-7e57-4a11-8000-6672616d6573"
+says(frameshare.UnsupportedError, f"0 is Simulated GPU 0 (MIG-{uuid})", lambda: frameshare.open(PATH, device=1))
+assert take(frameshare.open(PATH, device=f"MIG-{uuid}")).device == "cuda:0"
+""", SIMCUDA_MIG="1")
+
+
 TWO = {"SIMCUDA_DEVICES": "2", "SIMCUDA_NO_PEERS": "1"}
 
 

@@ -9,8 +9,10 @@ import fractions
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
+import types
 
 import frameshare
 import numpy
@@ -553,6 +555,40 @@ def test_timeout_of_a_publication_is_that_of_both_waits():
         finally:
             for timer in timers:
                 timer.join()
+
+
+def test_reader_timeout_may_be_longer_than_the_clock():
+    with created("GRAY8", reader_timeout=1e19) as exporter:
+        exporter.acquire(timeout=10).publish()
+
+
+class CupyArray:
+    """An array of CuPy on the second GPU: it notes the stream that it is asked for."""
+
+    __module__ = "cupy"
+
+    def __init__(self):
+        self.streams = []
+
+    def __dlpack_device__(self):
+        return (2, 1)
+
+    def __dlpack__(self, stream=None, **_):
+        self.streams.append(stream)
+        raise RuntimeError("noted")
+
+
+def test_stream_of_cupy_is_that_of_the_device_of_the_array(monkeypatch):
+    def get_current_stream(device_id=-1):
+        return types.SimpleNamespace(ptr={-1: 0x1000, 0: 0x1000, 1: 0x1001}[device_id])
+
+    cuda = types.SimpleNamespace(get_current_stream=get_current_stream)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    array = CupyArray()
+    with created("GRAY8") as exporter, pytest.raises(RuntimeError, match="noted"):
+        exporter.publish(array)
+    assert array.streams == [0x1001]
 
 
 def test_publication_without_time_waits_for_no_other_thread():

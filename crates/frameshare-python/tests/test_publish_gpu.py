@@ -29,6 +29,9 @@ CASES = [
     "captures-announced",
     "slot-of-another-thread",
     "published-from-another-context",
+    "forked-child-after-another-library",
+    "forked-child-after-frameshare",
+    "forked-child-exits-at-once",
 ]
 
 

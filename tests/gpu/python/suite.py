@@ -22,6 +22,7 @@ import traceback
 
 import cases
 import conversions  # noqa: F401  its cases and those of examples are added to the others
+import forks  # noqa: F401
 import order  # noqa: F401
 from support import Skip
 

@@ -16,8 +16,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUNTIME = os.environ.get("RUNTIME", "")
 
 
+#: The library of C.
+LIBC = ctypes.CDLL(None)
 #: A function of C that takes the time of its argument, in microseconds.
-USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+USLEEP = ctypes.cast(LIBC.usleep, ctypes.c_void_p)
 
 
 class Skip(Exception):

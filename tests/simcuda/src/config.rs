@@ -50,6 +50,8 @@ pub struct Config {
     pub order: Option<PathBuf>,
     pub trace: bool,
     pub no_peers: bool,
+    /// Devices are MIG instances.
+    pub mig: bool,
     /// Items run as early or as late as their order allows. Handles and addresses are used again at
     /// once.
     pub adversary: bool,
@@ -89,6 +91,7 @@ fn read() -> Config {
         order: text("SIMCUDA_ORDER").map(PathBuf::from),
         trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
         no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
+        mig: text("SIMCUDA_MIG").is_some_and(|value| value != "0"),
         adversary,
         channels: number("CUDA_DEVICE_MAX_CONNECTIONS", 8).clamp(1, 32) as usize,
     }

@@ -5,7 +5,7 @@
 
 use crate::api::{Answer, Code};
 use crate::config::{self, Strict};
-use crate::{order, strict};
+use crate::{device, order, strict};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -55,6 +55,10 @@ pub fn register() {
 }
 
 extern "C" fn tear_down() {
+    // A forked child inherits the handler, and the number of calls of its parent's threads.
+    if device::ready().is_err() {
+        return;
+    }
     EXITING.store(true, Ordering::SeqCst);
     order::exits();
     if CALLS.load(Ordering::SeqCst) > 0 {

@@ -160,6 +160,7 @@ fn constants_match_cuda_h() {
     compare(&constants! {
         CUDA_SUCCESS = code::SUCCESS;
         CUDA_ERROR_OUT_OF_MEMORY = code::OUT_OF_MEMORY;
+        CUDA_ERROR_NOT_INITIALIZED = code::NOT_INITIALIZED;
         CUDA_ERROR_DEINITIALIZED = code::DEINITIALIZED;
         CUDA_ERROR_MAP_FAILED = code::MAP_FAILED;
         CUDA_ERROR_ECC_UNCORRECTABLE = code::ECC_UNCORRECTABLE;

@@ -5,6 +5,7 @@
 //! The table is a copy: the driver returns names only once it is initialized, and the most
 //! important error is a failed initialization. A test compares the table with cuda.h.
 
+use frameshare_process::PerProcess;
 use once_cell::sync::OnceCell;
 
 /// Returns the name of a code listed in cuda.h.
@@ -15,17 +16,17 @@ pub(crate) fn name(code: i32) -> Option<&'static str> {
 /// Lookup of names in the loaded driver.
 type Lookup = fn(i32) -> Option<&'static str>;
 
-static DRIVER: OnceCell<Lookup> = OnceCell::new();
+static DRIVER: PerProcess<OnceCell<Lookup>> = PerProcess::new(OnceCell::new);
 
 /// Sets the lookup for codes newer than this crate. Called once the driver is loaded.
 pub(crate) fn set_driver(lookup: Lookup) {
     // The lookup is the same for every load.
-    let _ = DRIVER.set(lookup);
+    let _ = DRIVER.get().set(lookup);
 }
 
 /// Returns the loaded driver's name for a code, if it has one.
 pub(crate) fn from_driver(code: i32) -> Option<&'static str> {
-    DRIVER.get().and_then(|lookup| lookup(code))
+    DRIVER.get().get().and_then(|lookup| lookup(code))
 }
 
 /// Sorted by code.

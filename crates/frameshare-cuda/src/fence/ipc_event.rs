@@ -16,6 +16,7 @@
 //! This file calls the driver with out-parameters on its own stack and with live events.
 #![allow(unsafe_code)]
 
+use frameshare_process::PerProcess;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,30 +30,31 @@ pub type Handle = [u8; 64];
 
 /// Number of interprocess events that a process can rely on. Driver 580 has 4,096 per process; on
 /// some machines two of them were taken before this crate created its first, and other libraries in
-/// the process share the limit.
+/// the process, and other copies of this crate, share the limit.
 pub const PER_PROCESS: usize = 4094;
 
-/// Returns the number of live interprocess events created by this crate.
+/// Returns the number of live interprocess events created by this copy of the crate.
 #[must_use]
 pub fn alive() -> usize {
     ALIVE.load(Ordering::Relaxed)
 }
 
-static ALIVE: AtomicUsize = AtomicUsize::new(0);
+static ALIVE: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::default);
 
 /// One of the events counted by [`alive`].
-struct Counted(());
+struct Counted(&'static AtomicUsize);
 
 impl Counted {
     fn new() -> Counted {
-        ALIVE.fetch_add(1, Ordering::Relaxed);
-        Counted(())
+        let alive = ALIVE.get();
+        alive.fetch_add(1, Ordering::Relaxed);
+        Counted(alive)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        ALIVE.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -7,9 +7,10 @@
 //! [`Allocation::free`].
 //!
 //! **One import per allocation.** If a process imports an allocation twice, it gets two addresses,
-//! and freeing either unmaps both. A process-wide table therefore rejects a second import until the
-//! first has been freed *and* its stream has executed the free. Concurrent pool calls corrupt
-//! the driver's heap, so all of them take one process-wide lock.
+//! and freeing either unmaps both. A table therefore rejects a second import until the first has
+//! been freed *and* its stream has executed the free. Concurrent pool calls corrupt the driver's
+//! heap, so all of them take one lock. Table and lock are those of one copy of this crate: the
+//! engine's exporters give the memory of a pool to one copy of a process.
 //!
 //! **Descriptors.** A pool keeps its descriptor; send a duplicate. Importing does not take
 //! ownership of a descriptor: the importer closes its own after importing the pool
@@ -24,10 +25,11 @@
 //! returned by the driver.
 #![allow(unsafe_code)]
 
+use frameshare_process::PerProcess;
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{self, CUmemPoolPtrExportData, flag};
 use crate::context::Context;
@@ -40,11 +42,11 @@ use crate::{DevicePtr, Error, Result};
 pub type Token = [u8; 64];
 
 /// Held during every call that creates or destroys an object of a shared pool.
-static POOLS: Mutex<()> = Mutex::new(());
+static POOLS: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// Tokens of the allocations that this process has imported. Separate from [`POOLS`]: a host
-/// function removes tokens, on a thread that a driver call under `POOLS` may be waiting for.
-static IMPORTED: LazyLock<Mutex<HashSet<Token>>> = LazyLock::new(Mutex::default);
+/// Tokens of the allocations that this copy of the crate has imported. Separate from [`POOLS`]: a
+/// host function removes tokens, on a thread that a driver call under `POOLS` may be waiting for.
+static IMPORTED: PerProcess<Mutex<HashSet<Token>>> = PerProcess::new(Mutex::default);
 
 fn serialise() -> MutexGuard<'static, ()> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -103,8 +105,10 @@ impl Pool {
         let context = &self.raw.context;
         let _current = context.push()?;
         let mut start = 0;
+        let lock = serialise();
         // SAFETY: `start` is an out-parameter for one pointer; pool and stream are alive.
         unsafe { context.driver().cuMemAllocFromPoolAsync(&mut start, size, self.raw.raw.0, stream.raw()) }?;
+        drop(lock);
         Ok(Allocation { start, size, freed: false, pool: self.clone() })
     }
 }

@@ -158,14 +158,16 @@ impl Shared {
         attempt: impl Fn(Wait) -> Result<T, AcquireError> + Sync,
     ) -> PyResult<T> {
         // As long as the engine waits for a slot: two times the limit of a reader.
-        let last = Instant::now() + self.reader_timeout.saturating_mul(2);
+        let last = Instant::now().checked_add(self.reader_timeout.saturating_mul(2));
         loop {
             match py.detach(|| attempt(Wait::For(limit.slice()))) {
                 Ok(acquired) => return Ok(acquired),
                 Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if limit.is_over() => {
                     return Err(self.timeout("no slot of", "became free", limit));
                 }
-                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if Instant::now() < last => {
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_))
+                    if last.is_none_or(|last| Instant::now() < last) =>
+                {
                     py.check_signals()?;
                 }
                 Err(error) => return Err(error.to_exception()),

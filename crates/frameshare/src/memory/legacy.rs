@@ -45,7 +45,7 @@ struct Open {
     context: usize,
 }
 
-/// Number of imports of each context of this process.
+/// Number of imports of each context, by this copy of the engine.
 fn open() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     static OPEN: PerProcess<Mutex<BTreeMap<usize, usize>>> = PerProcess::new(Mutex::default);
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +69,8 @@ impl Drop for Open {
     }
 }
 
-/// Returns whether another context of this process has imports.
+/// Returns whether another context has imports. Those of other copies of the engine in the process
+/// are not known, and CUDA's own error is reported then.
 fn others_are_open(context: &Context) -> bool {
     open().keys().any(|other| *other != context.as_raw() as usize)
 }

@@ -106,7 +106,7 @@ pub enum ConnectError {
     #[error("the exporter violated the protocol: {0}")]
     Violation(#[from] ProtocolViolation),
     /// The frames are on a GPU that this process cannot see.
-    #[error("the frames are on GPU {gpu}, which this process cannot see")]
+    #[error("the frames are on GPU or MIG instance {gpu}, which this process cannot see")]
     GpuNotVisible {
         /// The exporter's GPU.
         gpu: Uuid,

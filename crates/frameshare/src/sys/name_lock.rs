@@ -135,7 +135,7 @@ fn problem(file: &Stat) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::per_process::tests::in_child;
+    use frameshare_process::testing::in_child;
     use rustix::{
         fs::{CWD, mkfifoat},
         io::dup,

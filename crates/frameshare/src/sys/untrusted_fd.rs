@@ -245,7 +245,8 @@ impl Closers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Wake, memfd, per_process::tests::in_child, testing::wait_until};
+    use crate::sys::{Wake, memfd, testing::wait_until};
+    use frameshare_process::testing::in_child;
     use rustix::{
         event::{PollFd, PollFlags, Timespec, poll},
         net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger},

@@ -6,6 +6,7 @@ use crate::stream::{SIZE, Stream, frame_in, holds};
 use frameshare::{
     Event, Interrupt, Policy, Sequence, Wait,
     exporter::{self, PublishError, Purpose},
+    observer::Observer,
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -60,6 +61,35 @@ fn every_wait_can_be_interrupted() {
     assert_eq!(exporter.drain(Wait::For(Duration::from_secs(60))), Ok(true));
     assert_eq!(exporter.publish(frame_in(&slot), Wait::Forever), Ok(Sequence(5)));
     assert_eq!(exporter.drain(Wait::For(Duration::ZERO)), Ok(false));
+}
+
+/// Every option of type `Duration`, and every limit of a call, at its maximum.
+#[test]
+fn longest_durations_are_no_limit() {
+    const LONGEST: Duration = Duration::MAX;
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(
+        exporter::Config::default().reader_timeout(LONGEST).max_queued_time(LONGEST).fence_timeout(LONGEST),
+    );
+    let interrupt = Interrupt::new().unwrap();
+    let config = reader::Config::default()
+        .policy(Policy::Lossless)
+        .max_held(1)
+        .connection_timeout(Some(LONGEST))
+        .fence_timeout(LONGEST);
+    let mut reader = Reader::connect(&stream.endpoint, config, &interrupt).unwrap();
+    let mut observer = Observer::subscribe(&stream.endpoint, LONGEST, LONGEST).unwrap();
+    assert_eq!(exporter.wait_for_reader(Wait::For(LONGEST)), Ok(true));
+    for seed in 1..=3 {
+        stream.publish(&exporter, seed).unwrap();
+        let slot = exporter.acquire(SIZE, Purpose::Copy, Wait::For(LONGEST)).unwrap();
+        drop(slot);
+        let item = reader.next(Some(LONGEST), &interrupt).unwrap();
+        assert!(matches!(item, Some(Item::Frame(frame)) if holds(&frame, seed)));
+    }
+    assert_eq!(exporter.drain(Wait::For(LONGEST)), Ok(true));
+    assert!(observer.snapshot().is_ok());
+    assert!(frameshare::wait_for_deferred_drops(LONGEST));
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl fmt::Display for Case {
 }
 
 /// Requirements of a case in addition to a GPU.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Not even a GPU.
     NoGpu,

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use frameshare_cuda::device::Device;
+
 use crate::{Case, Failed, Needs, Skip, isolate, order, platform};
 
 /// Report line of a case.
@@ -46,16 +48,24 @@ pub fn run(cases: impl Iterator<Item = &'static Case>, wanted: &[String], seed: 
     println!("{}", platform::line());
     let machine = Machine::look();
     match &machine.devices {
-        Ok(devices) => println!("CUDA {}, {}", machine.version, devices.join(", ")),
+        Ok(devices) => {
+            let devices: Vec<_> = devices.iter().map(ToString::to_string).collect();
+            println!("CUDA {}, {}", machine.version, devices.join(", "));
+        }
         Err(reason) => println!("no GPU: {reason}"),
     }
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let first = machine.devices.as_ref().ok().and_then(|devices| devices.first()).map(Device::id);
     for case in cases {
         let begin = Instant::now();
         let verdict = match machine.lacks(case) {
             Some(reason) => Verdict::Skip(reason),
-            None => in_a_process(case, seed, machine.simulated()),
+            // GStreamer's plugin probes each visible GPU in each process, which takes seconds.
+            None => {
+                let device = first.as_deref().filter(|_| case.needs != Needs::TwoDevices);
+                in_a_process(case, seed, device, machine.simulated())
+            }
         };
         let (result, text) = match verdict {
             Verdict::Pass(text) => ("pass", text),
@@ -95,23 +105,19 @@ fn select(mut cases: Vec<&'static Case>, wanted: &[String]) -> Result<Vec<&'stat
 /// Devices of this machine.
 struct Machine {
     version: i32,
-    devices: Result<Vec<String>, String>,
+    devices: Result<&'static [Device], String>,
 }
 
 impl Machine {
     fn look() -> Machine {
-        let look = || {
-            let devices = frameshare_cuda::device::Device::all()?;
-            Ok::<_, frameshare_cuda::Error>(devices.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let devices = look().map_err(|error| error.to_string()).and_then(|devices| {
+        let devices = Device::all().map_err(|error| error.to_string()).and_then(|devices| {
             if devices.is_empty() { Err("CUDA reports no device".to_owned()) } else { Ok(devices) }
         });
         Machine { version: frameshare_cuda::version().unwrap_or(0), devices }
     }
 
     fn simulated(&self) -> bool {
-        self.devices.as_ref().is_ok_and(|devices| devices[0].starts_with("Simulated"))
+        self.devices.as_ref().is_ok_and(|devices| devices[0].name().starts_with("Simulated"))
     }
 
     /// Returns why a case cannot run here, if so.
@@ -132,13 +138,15 @@ impl Machine {
 }
 
 /// Runs a case in a process, and kills it with all its peers when it has reported or its time limit
-/// is over. On the simulated driver, its accesses to memory are ordered if it passes.
-fn in_a_process(case: &Case, seed: u64, is_simulated: bool) -> Verdict {
+/// is over. If a device is given, it is the only one that they see. On the simulated driver, its
+/// accesses to memory are ordered if it passes.
+fn in_a_process(case: &Case, seed: u64, device: Option<&str>, is_simulated: bool) -> Verdict {
     let attempt = || -> Result<Verdict> {
         let trace = if is_simulated { order::Trace::begin()? } else { None };
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--case", &case.to_string(), &seed.to_string()])
             .envs(trace.as_ref().map(order::Trace::variable))
+            .envs(device.map(|device| ("CUDA_VISIBLE_DEVICES", device)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0)

@@ -11,6 +11,13 @@ use crate::words::Words;
 pub const CASES: &[Case] = &[
     Case {
         suite: "devices",
+        name: "other-gpu-is-hidden-from-other-cases",
+        seconds: 60,
+        needs: Needs::Nothing,
+        conduct: hidden,
+    },
+    Case {
+        suite: "devices",
         name: "memory-of-the-other-gpu",
         seconds: 60,
         needs: Needs::TwoDevices,
@@ -31,6 +38,12 @@ fn on_the_other() -> Result<Peer> {
     let reader = Peer::start(Default::default())?;
     reader.open(1, true)?;
     Ok(reader)
+}
+
+/// The processes of a case that needs one GPU see one: GStreamer's plugin probes each.
+fn hidden(_: u64) -> Result<String> {
+    ensure!(on_the_other().is_err(), "a second GPU is visible");
+    Ok(String::new())
 }
 
 /// The importing context determines the device that maps the memory, for every kind.

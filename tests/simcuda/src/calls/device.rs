@@ -45,7 +45,9 @@ crate::export! {
     }
 
     fn cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) {
-        out.set(uuid(physical(device)?))
+        // That of the whole GPU, also for its MIG instances.
+        let whole = config::get().mig.then_some(u32::from(u8::MAX));
+        out.set(uuid(whole.unwrap_or(physical(device)?)))
     }
 
     fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) {

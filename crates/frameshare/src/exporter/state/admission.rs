@@ -11,8 +11,11 @@ use crate::{
         slot::Slot,
     },
     fence::{self, ExporterFence},
-    memory::{context_number, select::why_not_in_place},
-    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
+    memory::{
+        context_number,
+        select::{Selected, why_not_in_place},
+    },
+    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_id, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -111,7 +114,8 @@ impl State {
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
         let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
         let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
-        let why_not = why_not_in_place(kind, &hello.memory, trusted, reaches, hello.host_fallback);
+        let why_not = why_not_in_place(kind, &hello.memory, trusted, reaches, hello.host_fallback)
+            .or_else(|| self.why_no_import_beside_copy(peer, hello));
         if why_not.is_some() && !hello.memory.contains(&MemoryKind::Host) {
             let (reason, why) = if trusted {
                 (Reason::NothingInCommon, "which this reader cannot read".into())
@@ -143,6 +147,28 @@ impl State {
         Ok(Route { fence, downloads, cannot_adopt, local })
     }
 
+    /// Returns the reason why another copy of the engine in its process keeps a reader from
+    /// importing memory or events, if so. Copies do not know each other's imports. A process can
+    /// import memory of a pool once, and no legacy handle or event of its own (CUDA driver API,
+    /// cuMemPoolImportPointer, cuIpcOpenMemHandle, cuIpcOpenEventHandle).
+    fn why_no_import_beside_copy(&self, peer: &Peer, hello: &Hello) -> Option<&'static str> {
+        let kind = self.memory.kind;
+        if peer.pid == process_id() && hello.nonce != process_nonce() {
+            let is_foreign = matches!(kind, MemoryKind::Pool | MemoryKind::Legacy)
+                || kind != MemoryKind::Host && self.config.fence == Some(FenceKind::Event);
+            return is_foreign.then_some("another copy of frameshare in its process exports the stream");
+        }
+        // Processes that this one does not see have the number 0.
+        let reads = |link: &Link| {
+            link.is_direct()
+                && link.info.pid == peer.pid
+                && peer.pid != 0
+                && link.hello().nonce != hello.nonce
+        };
+        let is_read = kind == MemoryKind::Pool && self.links.iter().chain(&self.draining).any(reads);
+        is_read.then_some("another copy of frameshare in its process reads the stream")
+    }
+
     /// Returns the reason why a reader cannot read adopted memory, if it cannot. CUDA lets one
     /// context of a process open legacy handles of an exporter (CUDA driver API,
     /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
@@ -155,6 +181,8 @@ impl State {
             let ours = self.config.gpu.as_ref().map(context_number);
             (ours != Some(hello.context))
                 .then_some("it is in the exporter's process, in another CUDA context")
+        } else if peer.pid == process_id() {
+            Some("it is in the exporter's process, in another copy of frameshare")
         } else if !peer.is_own() {
             Some("it is not of the exporter's user")
         } else if !hello.memory.contains(&MemoryKind::Legacy) {

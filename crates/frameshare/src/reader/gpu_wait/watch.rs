@@ -41,7 +41,7 @@ struct Watch {
     fence_timeout: Duration,
     /// The channel was dropped.
     closed: Arc<AtomicBool>,
-    next_check: Instant,
+    next_check: Timeout,
     /// Dropped last.
     teardown: Teardown,
 }
@@ -62,7 +62,7 @@ pub(super) fn watch(
         gone: gone.and_then(|gone| gone.try_clone().ok()).map(Arc::new),
         fence_timeout,
         closed: Arc::default(),
-        next_check: Instant::now() + interval(fence_timeout),
+        next_check: next_check(fence_timeout),
         teardown: Teardown::default(),
     };
     let (closed, teardown) = (Arc::clone(&watch.closed), Arc::clone(&watch.teardown));
@@ -72,9 +72,9 @@ pub(super) fn watch(
     }
 }
 
-/// Time between two checks of the deadline while the channel is open.
-fn interval(fence_timeout: Duration) -> Duration {
-    (fence_timeout / 2).max(PAUSE)
+/// Time of the next check of the deadline while the channel is open.
+fn next_check(fence_timeout: Duration) -> Timeout {
+    Timeout::after(Some((fence_timeout / 2).max(PAUSE)))
 }
 
 impl Watch {
@@ -110,31 +110,30 @@ impl Task for Watch {
     type Key = ();
 
     fn turn(&mut self, ready: &[()], interests: &mut Interests<()>) -> Next {
-        let now = Instant::now();
-        let pause = if self.closed.load(Ordering::Acquire) {
+        let next = if self.closed.load(Ordering::Acquire) {
             // Usually every frame is written, and nothing needs to be kept alive. A frame that
             // streams still wait for is written or late soon.
             let Some(waited) = self.waited() else { return Next::End };
-            if self.is_late(waited) || wait_for_end(self.gone.as_deref(), now) {
+            if self.is_late(waited) || wait_for_end(self.gone.as_deref(), Instant::now()) {
                 return self.unblock();
             }
-            PAUSE
+            Timeout::after(Some(PAUSE))
         } else {
             if !ready.is_empty() {
                 return self.unblock();
             }
-            if now >= self.next_check {
+            if self.next_check.is_over() {
                 if self.waited().is_some_and(|waited| self.is_late(waited)) {
                     return self.unblock();
                 }
-                self.next_check = now + interval(self.fence_timeout);
+                self.next_check = next_check(self.fence_timeout);
             }
-            self.next_check.saturating_duration_since(now)
+            self.next_check
         };
         if let Some(gone) = &self.gone {
             interests.want((), gone.clone(), Interest::Input);
         }
-        Next::At(Timeout::after(Some(pause)))
+        Next::At(next)
     }
 }
 
@@ -147,7 +146,8 @@ mod tests {
 
     #[test]
     fn watch_sleeps_between_checks_whatever_the_timeout() {
-        for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(10)] {
+        let short = [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(10)];
+        for timeout in short.into_iter().chain([Duration::MAX]) {
             let fence = Probe::new(FenceKind::Timeline, ());
             let checks = fence.checks();
             let begin = Instant::now();
@@ -157,7 +157,7 @@ mod tests {
                 gone: None,
                 fence_timeout: timeout,
                 closed: Arc::default(),
-                next_check: begin + interval(timeout),
+                next_check: next_check(timeout),
                 teardown: Teardown::default(),
             };
             let (closed, pending) = (watch.closed.clone(), Arc::downgrade(&watch.pending));

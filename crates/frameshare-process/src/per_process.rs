@@ -4,16 +4,14 @@
 //!
 //! A child of fork(2) has a copy of its parent's memory, and the calling thread alone. A lock that
 //! another thread held at that moment stays locked in the child, a value that another thread was
-//! making is never made, and state that counts threads counts some that the child lacks. So each
-//! static of the engine that is not an atomic or a constant is [`PerProcess`], which
-//! `tests/tests/layers.rs` checks.
+//! making is never made, and state that counts threads counts some that the child lacks.
 //!
 //! # Safety
 //!
 //! A value is leaked, so that references to it stay valid for the rest of the process.
 #![allow(unsafe_code)]
 
-use super::process_id;
+use crate::process_id;
 use std::{
     ops::Deref,
     ptr,
@@ -35,6 +33,7 @@ struct Made<T> {
 }
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
+    /// A value that `make` makes in each process that uses it.
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, current: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -72,35 +71,14 @@ impl<T: Send + Sync + 'static> Deref for PerProcess<T> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use rustix::process::{Pid, WaitOptions, waitpid};
+    use crate::testing::in_child;
     use std::{
         collections::HashSet,
-        panic::{AssertUnwindSafe, catch_unwind},
         sync::{Barrier, Mutex},
         thread,
     };
-
-    /// Runs `child` in a forked child. Returns its result, false for a panic; `None` if it does not
-    /// return.
-    pub(crate) fn in_child(child: impl FnOnce() -> bool) -> Option<bool> {
-        // SAFETY: the child runs `child` alone, which uses no lock of the test's other threads; the
-        // C library makes its allocator usable after a fork.
-        let pid = match unsafe { libc::fork() } {
-            -1 => panic!("no child: {}", std::io::Error::last_os_error()),
-            0 => {
-                // SAFETY: the signal ends a child that hangs.
-                unsafe { libc::alarm(20) };
-                let succeeds = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
-                // SAFETY: it ends the process without the destructors of the parent's objects.
-                unsafe { libc::_exit(i32::from(!succeeds)) }
-            }
-            pid => Pid::from_raw(pid).unwrap(),
-        };
-        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
-        status.exit_status().map(|status| status == 0)
-    }
 
     #[test]
     fn panic_of_child_is_a_failure() {
