@@ -329,7 +329,9 @@ class Thread:
         except frameshare.Error as error:
             del self.readers[reader]
             is_lost = "lost" in str(error) and not is_mortal
-            if is_lost or not isinstance(error, frameshare.ClosedError):
+            # Two readers of a process cannot both have memory of these kinds.
+            is_shared = "already imported in this process" in str(error)
+            if is_lost or not (isinstance(error, frameshare.ClosedError) or is_shared):
                 report(f"{self.line}: {type(error).__name__}: {error}")
             return
         if frame is not None:
