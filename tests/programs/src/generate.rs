@@ -19,7 +19,10 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
     let readers = pick(random, &[(1, 4), (2, 3), (0, 1)]).min(4 - exporters);
     let mut environment = vec![
         ("SIMCUDA_SEED".to_owned(), (1 + random.below(1000)).to_string()),
-        ("SIMCUDA_DELAY_US".to_owned(), pick(random, &["100", "300", "1000"].map(|delay| (delay, 1))).to_owned()),
+        (
+            "SIMCUDA_DELAY_US".to_owned(),
+            pick(random, &["100", "300", "1000"].map(|delay| (delay, 1))).to_owned(),
+        ),
     ];
     if random.below(2) == 0 {
         environment.push(("SIMCUDA_ADVERSARY".to_owned(), "1".to_owned()));
@@ -30,7 +33,8 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
     for index in 0..exporters + readers {
         let language = languages[random.below(languages.len() as u64) as usize];
         let is_exporter = index < exporters;
-        let mut process = Process { language, export: is_exporter.then(|| export(random, memory)), threads: Vec::new() };
+        let mut process =
+            Process { language, export: is_exporter.then(|| export(random, memory)), threads: Vec::new() };
         let dies = random.below(16) == 0;
         for thread in 0..1 + u64::from(random.below(3) == 0) {
             let streams = 1 + random.below(STREAMS);
@@ -67,7 +71,10 @@ fn export(random: &mut Random, memory: &str) -> String {
     let fence = pick(random, &[("auto", 4), ("event", 1)]);
     let slow = pick(random, &[("wait", 3), ("queue", 1), ("disconnect", 1)]);
     let slots = pick(random, &[(4, 1), (8, 2), (16, 2)]);
-    format!("memory={memory} fence={fence} slow={slow} slots={slots} history={}", u64::from(random.below(4) == 0))
+    format!(
+        "memory={memory} fence={fence} slow={slow} slots={slots} history={}",
+        u64::from(random.below(4) == 0)
+    )
 }
 
 /// The calls of a thread.
@@ -99,8 +106,7 @@ impl Calls<'_> {
     }
 
     fn new_stream(&mut self, name: String) {
-        let kinds =
-            [("nonblocking", 8), ("blocking", 2), ("legacy", 1), ("perthread", 1), ("other", 1)];
+        let kinds = [("nonblocking", 8), ("blocking", 2), ("legacy", 1), ("perthread", 1), ("other", 1)];
         let kind = pick(self.random, &kinds);
         self.call(format!("stream {name} {kind}"));
     }

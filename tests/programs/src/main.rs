@@ -68,7 +68,9 @@ fn command(arguments: &[&str]) -> Result<bool> {
             print!("{}", shrink::shrink(&runner, read(file)?));
             Ok(true)
         }
-        _ => bail!("usage: gpu-programs seeds FROM TO | time SECONDS [SEED] | print SEED | run FILE [TIMES] | keep FILE FOLDER | shrink FILE"),
+        _ => bail!(
+            "usage: gpu-programs seeds FROM TO | time SECONDS [SEED] | print SEED | run FILE [TIMES] | keep FILE FOLDER | shrink FILE"
+        ),
     }
 }
 

@@ -88,7 +88,9 @@ impl Program {
                 (["export", options @ ..], Some(process)) => process.export = Some(options.join(" ")),
                 (["thread"], Some(process)) => process.threads.push(Vec::new()),
                 (_, Some(process)) => {
-                    let Some(thread) = process.threads.last_mut() else { bail!("no thread before \"{line}\"") };
+                    let Some(thread) = process.threads.last_mut() else {
+                        bail!("no thread before \"{line}\"")
+                    };
                     thread.push(words.join(" "));
                 }
                 (_, None) => bail!("no process before \"{line}\""),

@@ -17,9 +17,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub fn shrink(runner: &Runner, mut program: Program) -> Program {
     let until = Instant::now() + LIMIT;
     let fails = |program: &Program| {
-        (0..RUNS).any(|_| {
-            Instant::now() < until && runner.run(program).is_ok_and(|failure| !failure.is_empty())
-        })
+        (0..RUNS)
+            .any(|_| Instant::now() < until && runner.run(program).is_ok_and(|failure| !failure.is_empty()))
     };
     loop {
         let before = program.clone();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use frameshare::exporter::{
-    AcquireError, Config, Frame, History, NewFrame, PublishError, SlowReaders, VideoExporter, VideoExporterError,
+    AcquireError, Config, Frame, History, NewFrame, PublishError, SlowReaders, VideoExporter,
+    VideoExporterError,
 };
 use frameshare::fence::Written;
 use frameshare::video::VideoFormat;
@@ -87,7 +88,9 @@ impl Thread<'_> {
             }
             // Wrong: another stream than this one writes the slot.
             ["lie", name, stream] => {
-                if let (Some(exporter), Some(stream), Some(slot)) = (exporter, self.stream(stream), self.exporting.slots.get(*name)) {
+                if let (Some(exporter), Some(stream), Some(slot)) =
+                    (exporter, self.stream(stream), self.exporting.slots.get(*name))
+                {
                     exporter.publish_on(&slot.frame, &stream, WAIT)?;
                 }
             }

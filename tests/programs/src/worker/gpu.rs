@@ -35,8 +35,9 @@ impl Drop for Destroy {
         type Call = unsafe extern "C" fn(*mut c_void) -> c_int;
         if let Some(call) = symbol(c"cuStreamDestroy_v2") {
             // SAFETY: the type matches cuda.h; the owner of the handle drops this once.
-            let code =
-                unsafe { std::mem::transmute::<*mut c_void, Call>(call)(std::ptr::without_provenance_mut(self.1)) };
+            let code = unsafe {
+                std::mem::transmute::<*mut c_void, Call>(call)(std::ptr::without_provenance_mut(self.1))
+            };
             if code != 0 {
                 super::report(&format!("cuStreamDestroy returned {code}"));
             }
@@ -116,7 +117,14 @@ const BUFFER: usize = 1 << 20;
 
 impl Reads {
     /// Copies a frame to host memory on a stream. The copy is verified later.
-    pub fn read(&mut self, stream: &Stream, from: DevicePtr, size: usize, number: u64, what: String) -> Result<()> {
+    pub fn read(
+        &mut self,
+        stream: &Stream,
+        from: DevicePtr,
+        size: usize,
+        number: u64,
+        what: String,
+    ) -> Result<()> {
         if self.buffers.is_empty() || self.used + size > BUFFER {
             self.buffers.push(HostBuffer::new(stream.context(), BUFFER)?);
             self.used = 0;

@@ -33,7 +33,7 @@ struct Open {
     reader: Reader,
     /// No frame may be lost.
     is_complete: bool,
-    /// The exporter dies within its program: frames may be unwritten for ever.
+    /// The exporter dies within its program, and may leave frames unwritten.
     is_mortal: bool,
 }
 
@@ -66,7 +66,9 @@ impl Thread<'_> {
             }
             ["take", name, reader] => self.take(name, reader)?,
             ["read", name, stream] => {
-                if let (Some(stream), Some(held)) = (self.any_stream(stream), self.reading.frames.get_mut(*name)) {
+                if let (Some(stream), Some(held)) =
+                    (self.any_stream(stream), self.reading.frames.get_mut(*name))
+                {
                     let Some(is_checked) = is_checked(held) else { return Ok(true) };
                     let address = held.frame.address_on(&stream);
                     if let Some(address) = shared.outcome("read", address, |_| false) {
@@ -100,13 +102,16 @@ impl Thread<'_> {
                 }
             }
             ["used", name, stream] => {
-                if let (Some(stream), Some(held)) = (self.any_stream(stream), self.reading.frames.get_mut(*name)) {
+                if let (Some(stream), Some(held)) =
+                    (self.any_stream(stream), self.reading.frames.get_mut(*name))
+                {
                     held.frame.used_on_stream(stream.clone());
                     held.on.push(stream);
                 }
             }
             ["done", name, stream] => {
-                if let (Some(stream), Some(held)) = (self.any_stream(stream), self.reading.frames.get_mut(*name))
+                if let (Some(stream), Some(held)) =
+                    (self.any_stream(stream), self.reading.frames.get_mut(*name))
                     && shared.outcome("done", held.frame.done_on(&stream), |_| false).is_some()
                 {
                     held.on.retain(|on| !Arc::ptr_eq(on, &stream));
@@ -160,8 +165,8 @@ impl Thread<'_> {
         if let Some(reader) = self.shared.outcome("open", reader, is_expected) {
             let exporter = self.shared.program.processes.get(process);
             let is_mortal = exporter.is_some_and(|process| process.has("die"));
-            // Other kinds of memory are imported once in a process. Frames of an import that failed are
-            // lost, and counted.
+            // Other kinds of memory are imported once in a process. Frames of an import that failed
+            // are lost, and counted.
             let options = exporter.and_then(|process| process.export.as_deref()).unwrap_or_default();
             let is_complete = policy == Policy::Lossless && option(options, "memory") == Some("auto");
             self.reading.readers.insert(name.to_owned(), Open { reader, is_complete, is_mortal });
@@ -180,16 +185,14 @@ impl Thread<'_> {
                 Ok(None | Some(Item::EndOfStream)) => return Ok(()),
                 Ok(Some(Item::Frame(frame))) => {
                     if open.is_complete && frame.lost_before() > 0 {
-                        report(&format!("take {name}: a lossless reader lost {} frames", frame.lost_before()));
+                        report(&format!(
+                            "take {name}: a lossless reader lost {} frames",
+                            frame.lost_before()
+                        ));
                     }
                     let number = frame.descriptor().pts.unwrap_or_default();
-                    let held = Held {
-                        frame,
-                        number,
-                        is_mortal: open.is_mortal,
-                        on: Vec::new(),
-                        is_anywhere: false,
-                    };
+                    let held =
+                        Held { frame, number, is_mortal: open.is_mortal, on: Vec::new(), is_anywhere: false };
                     // The former frame of this name is released now.
                     reading.frames.insert(name.to_owned(), held);
                     return Ok(());
@@ -214,14 +217,16 @@ impl Thread<'_> {
     /// Reads a frame at an address, on a stream if it is in GPU memory.
     fn read(&mut self, name: &str, stream: &Arc<Stream>, address: Address, is_checked: bool) -> Result<()> {
         let Some(held) = self.reading.frames.get(name) else { return Ok(()) };
-        let what = format!("read {name} of frame {} with content {}", held.frame.descriptor().sequence, held.number);
+        let what =
+            format!("read {name} of frame {} with content {}", held.frame.descriptor().sequence, held.number);
         match address {
             Address::Device(start) if is_checked => {
                 self.reading.reads.read(stream, start, held.frame.len(), held.number, what)?;
             }
             Address::Device(_) => {}
             Address::Host(_) => {
-                let bytes: Vec<u8> = held.frame.bytes().iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+                let bytes: Vec<u8> =
+                    held.frame.bytes().iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
                 gpu::check(&bytes, gpu::byte_of(held.number), &what);
             }
         }

@@ -236,7 +236,7 @@ static void read_frame (thread *t, held *h, stream *s, const frameshare_plane *p
     check_bytes (plane->data, info.byte_count, byte_of (h->number), what);
     return;
   }
-  /* What a dead exporter has not written stays so, and C has no call that tells. */
+  /* A dead exporter may leave frames unwritten, and C has no call that tells. */
   if (h->is_mortal || t->read_count == READS)
     return;
   queued *q = &t->reads[t->read_count];
