@@ -207,7 +207,7 @@ impl Running {
     }
 }
 
-/// What the threads of a process wait for, as far as the kernel tells.
+/// Names the kernel functions that the threads of a process wait in.
 fn stacks(process: u32) -> String {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
     let mut text = String::new();

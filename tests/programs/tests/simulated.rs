@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Runs programs on the simulated driver: those of fixed seeds, those that found a fault before, and
-//! wrong ones.
+//! Runs programs on the simulated driver: those of fixed seeds, those that found a fault before,
+//! and wrong ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -35,7 +35,7 @@ pub fn report(what: &str) {
     eprintln!("REPORT {what}");
 }
 
-/// What the threads of a worker share.
+/// State that the threads of a worker share.
 struct Shared<'a> {
     program: &'a Program,
     process: &'a Process,

@@ -33,7 +33,7 @@ struct Open {
     reader: Reader,
     /// No frame may be lost.
     is_complete: bool,
-    /// The exporter dies within its program: frames may be unwritten for ever.
+    /// The exporter dies within its program, and may leave frames unwritten.
     is_mortal: bool,
 }
 
@@ -165,8 +165,8 @@ impl Thread<'_> {
         if let Some(reader) = self.shared.outcome("open", reader, is_expected) {
             let exporter = self.shared.program.processes.get(process);
             let is_mortal = exporter.is_some_and(|process| process.has("die"));
-            // Other kinds of memory are imported once in a process. Frames of an import that failed are
-            // lost, and counted.
+            // Other kinds of memory are imported once in a process. Frames of an import that failed
+            // are lost, and counted.
             let options = exporter.and_then(|process| process.export.as_deref()).unwrap_or_default();
             let is_complete = policy == Policy::Lossless && option(options, "memory") == Some("auto");
             self.reading.readers.insert(name.to_owned(), Open { reader, is_complete, is_mortal });

@@ -19,7 +19,6 @@
 #define WIDTH 4096
 #define SMALLEST 4
 #define WAIT INT64_C (300000000)
-#define PER_THREAD ((void *) 2)
 enum { NAMES = 8, WORDS = 8, CALLS = 4096, READS = 512, LARGEST = WIDTH * SMALLEST * 3 };
 
 static atomic_bool has_failed;
@@ -122,11 +121,14 @@ static pthread_mutex_t handed_lock = PTHREAD_MUTEX_INITIALIZER;
 static held handed[64];
 static int handed_count;
 
-static bool outcome (const char *call, frameshare_status status, const char *expected) {
+/* Statuses that a call may end with, as bits. */
+#define MAY(name) (1u << FRAMESHARE_##name)
+
+static bool outcome (const char *call, frameshare_status status, unsigned expected) {
   if (status == FRAMESHARE_OK)
     return true;
   const char *name = frameshare_status_name (status);
-  if (!strstr (expected, name) && !(has_captures && strstr (frameshare_last_error (), "captur")))
+  if (!(expected & 1u << status) && !(has_captures && strstr (frameshare_last_error (), "captur")))
     report ("%s: %s: %s", call, name, frameshare_last_error ());
   return false;
 }
@@ -148,7 +150,7 @@ static stream *free_stream (thread *t, const char *name) {
 
 static stream *any_stream (thread *t, const char *name) {
   stream *s = find_stream (t, name);
-  return s->is_open && strcmp (s->kind, "perthread") ? s : NULL;
+  return s->is_open ? s : NULL;
 }
 
 static bool reads_on (thread *t, void *handle) {
@@ -176,10 +178,9 @@ static bool writes_on (thread *t, void *handle) {
 static bool destroy (thread *t, stream *s) {
   if (!s->is_open)
     return true;
-  bool is_own = strcmp (s->kind, "legacy") && strcmp (s->kind, "perthread");
   if (s->capture || reads_on (t, s->handle) || writes_on (t, s->handle))
     return false;
-  if (is_own)
+  if (s->handle)
     check_code ("cuStreamDestroy", CALL (cuStreamDestroy_v2, void *) (s->handle));
   s->is_open = false;
   return true;
@@ -187,15 +188,14 @@ static bool destroy (thread *t, stream *s) {
 
 static void create_stream (thread *t, const char *name, const char *kind) {
   stream *s = find_stream (t, name);
-  if (!destroy (t, s))
+  /* The library refuses the per-thread default stream. */
+  if (!destroy (t, s) || !strcmp (kind, "perthread"))
     return;
   snprintf (s->kind, sizeof s->kind, "%s", kind);
   s->handle = NULL;
   s->context = primary;
   s->is_open = true;
-  if (!strcmp (kind, "perthread"))
-    s->handle = PER_THREAD;
-  else if (strcmp (kind, "legacy")) {
+  if (strcmp (kind, "legacy")) {
     s->context = strcmp (kind, "other") ? primary : other;
     push (s->context);
     s->is_open =
@@ -236,7 +236,7 @@ static void read_frame (thread *t, held *h, stream *s, const frameshare_plane *p
     check_bytes (plane->data, info.byte_count, byte_of (h->number), what);
     return;
   }
-  /* What a dead exporter has not written stays so, and C has no call that tells. */
+  /* A dead exporter may leave frames unwritten, and C has no call that tells. */
   if (h->is_mortal || t->read_count == READS)
     return;
   queued *q = &t->reads[t->read_count];
@@ -284,7 +284,7 @@ static void write_slot (slot *f, stream *s) {
   if (f->number && f->writer != s->handle)
     return;
   frameshare_plane plane = FRAMESHARE_PLANE_INIT;
-  if (!outcome ("plane", frameshare_new_frame_get_plane (f->frame, 0, &plane), ""))
+  if (!outcome ("plane", frameshare_new_frame_get_plane (f->frame, 0, &plane), 0))
     return;
   f->number = ++contents;
   f->writer = s->handle;
@@ -301,7 +301,7 @@ static void publish (slot *f, bool somewhere) {
                                : frameshare_exporter_publish_on (exporter, f->frame, f->writer, &options, NULL);
   if (status == FRAMESHARE_INVALID_ARGUMENT && strstr (frameshare_last_error (), "format"))
     status = FRAMESHARE_OK; /* Another thread has changed the format. */
-  outcome ("publish", status, "FRAMESHARE_TIMEOUT FRAMESHARE_EXPORTER_STOPPED");
+  outcome ("publish", status, MAY (TIMEOUT) | MAY (EXPORTER_STOPPED));
   if (status == FRAMESHARE_TIMEOUT)
     drop_slot (f);
   memset (f, 0, sizeof *f);
@@ -322,7 +322,7 @@ static void open_reader (thread *t, char **w) {
   char path[512];
   snprintf (path, sizeof path, "%s/%s.sock", folder, w[2]);
   r->is_mortal = is_mortal[atoi (w[2]) % 8];
-  outcome ("open", frameshare_reader_open (path, &config, &r->reader), "FRAMESHARE_NOT_FOUND FRAMESHARE_REFUSED");
+  outcome ("open", frameshare_reader_open (path, &config, &r->reader), MAY (NOT_FOUND) | MAY (REFUSED));
 }
 
 static void release (held *h) {
@@ -337,8 +337,8 @@ static void take (held *h, opened *r) {
   frameshare_status status = frameshare_reader_next (r->reader, 30000000, &frame);
   if (status == FRAMESHARE_TIMEOUT || status == FRAMESHARE_END_OF_STREAM)
     return;
-  const char *expected = r->is_mortal ? "FRAMESHARE_EXPORTER_STOPPED FRAMESHARE_EVICTED FRAMESHARE_EXPORTER_LOST"
-                                      : "FRAMESHARE_EXPORTER_STOPPED FRAMESHARE_EVICTED";
+  unsigned expected = r->is_mortal ? MAY (EXPORTER_STOPPED) | MAY (EVICTED) | MAY (EXPORTER_LOST)
+                                      : MAY (EXPORTER_STOPPED) | MAY (EVICTED);
   if (!outcome ("take", status, expected)) {
     frameshare_reader_close (r->reader);
     memset (r, 0, sizeof *r);
@@ -368,7 +368,7 @@ static void exporter_call (thread *t, char **w) {
   if (!strcmp (w[0], "acquire")) {
     if (exporter && !f->frame)
       outcome ("acquire", frameshare_exporter_acquire (exporter, WAIT, &f->frame),
-               "FRAMESHARE_NO_RESOURCES FRAMESHARE_EXPORTER_STOPPED");
+               MAY (NO_RESOURCES) | MAY (EXPORTER_STOPPED));
   } else if (!strcmp (w[0], "write")) {
     if (f->frame && s)
       write_slot (f, s);
@@ -383,7 +383,7 @@ static void exporter_call (thread *t, char **w) {
     format.width = WIDTH;
     format.height = SMALLEST * (1 + atoi (w[1]));
     if (exporter)
-      outcome ("format", frameshare_exporter_set_format (exporter, &format), "");
+      outcome ("format", frameshare_exporter_set_format (exporter, &format), 0);
   } else if (!strcmp (w[0], "await")) {
     frameshare_exporter_stats stats = FRAMESHARE_EXPORTER_STATS_INIT;
     for (int ms = 0; exporter && ms < 200 && stats.readers < (unsigned) atoi (w[1]); ms++) {
@@ -392,10 +392,10 @@ static void exporter_call (thread *t, char **w) {
     }
   } else if (!strcmp (w[0], "drain")) {
     if (exporter)
-      outcome ("drain", frameshare_exporter_drain (exporter, WAIT), "FRAMESHARE_TIMEOUT");
+      outcome ("drain", frameshare_exporter_drain (exporter, WAIT), MAY (TIMEOUT));
   } else if (!strcmp (w[0], "end")) {
     if (exporter)
-      outcome ("end", frameshare_exporter_end_stream (exporter), "");
+      outcome ("end", frameshare_exporter_end_stream (exporter), 0);
   } else
     report ("unknown call %s", w[0]);
 }
@@ -429,23 +429,23 @@ static void reader_call (thread *t, char **w) {
   } else if (!s || h->on_count == 16)
     return;
   else if (!strcmp (w[0], "read")) {
-    if (outcome ("read", frameshare_frame_get_plane_on (h->frame, 0, s->handle, &plane), "")) {
+    if (outcome ("read", frameshare_frame_get_plane_on (h->frame, 0, s->handle, &plane), 0)) {
       add_use (h, s->handle);
       if (!s->capture)
         read_frame (t, h, s, &plane);
     }
   } else if (!strcmp (w[0], "plain")) {
-    if (!s->capture && s->context == primary && outcome ("wait", frameshare_frame_wait_on (h->frame, s->handle), "") &&
-        outcome ("plane", frameshare_frame_get_plane (h->frame, 0, &plane), "")) {
+    if (!s->capture && s->context == primary && outcome ("wait", frameshare_frame_wait_on (h->frame, s->handle), 0) &&
+        outcome ("plane", frameshare_frame_get_plane (h->frame, 0, &plane), 0)) {
       h->is_anywhere = true;
       add_use (h, s->handle);
       read_frame (t, h, s, &plane);
     }
   } else if (!strcmp (w[0], "used")) {
     add_use (h, s->handle);
-    outcome ("used", frameshare_frame_used_on_stream (h->frame, s->handle), "");
+    outcome ("used", frameshare_frame_used_on_stream (h->frame, s->handle), 0);
   } else if (!strcmp (w[0], "done")) {
-    if (!h->is_anywhere && outcome ("done", frameshare_frame_done_on (h->frame, s->handle), ""))
+    if (!h->is_anywhere && outcome ("done", frameshare_frame_done_on (h->frame, s->handle), 0))
       for (int i = h->on_count; i-- > 0;)
         if (h->on[i] == s->handle)
           h->on[i] = h->on[--h->on_count];
@@ -454,7 +454,7 @@ static void reader_call (thread *t, char **w) {
     for (int i = 0; i < h->on_count; i++)
       is_alone &= h->on[i] == s->handle;
     if (is_alone) {
-      outcome ("release", frameshare_frame_release_on (h->frame, s->handle), "");
+      outcome ("release", frameshare_frame_release_on (h->frame, s->handle), 0);
       memset (h, 0, sizeof *h);
     }
   } else
@@ -476,7 +476,7 @@ static void begin_capture (stream *s, const char *mode) {
   if (!s->is_open || s->capture || !may)
     return;
   int number = !strcmp (mode, "global") ? 0 : !strcmp (mode, "thread-local") ? 1 : 2;
-  if (!outcome ("announce", frameshare_capture_announce (&s->capture), ""))
+  if (!outcome ("announce", frameshare_capture_announce (&s->capture), 0))
     return;
   if (!check_code ("capture", CALL (cuStreamBeginCapture_v2, void *, int) (s->handle, number))) {
     frameshare_capture_end (s->capture);
@@ -608,7 +608,7 @@ int main (int count, char **arguments) {
     config.max_slots = slots ? atoi (slots + 6) : 16;
     char path[512];
     snprintf (path, sizeof path, "%s/%s.sock", folder, arguments[2]);
-    outcome ("export", frameshare_exporter_create (path, &format, &config, &exporter), "");
+    outcome ("export", frameshare_exporter_create (path, &format, &config, &exporter), 0);
   }
   meet ("ready");
   pthread_t handles[8];
@@ -620,6 +620,6 @@ int main (int count, char **arguments) {
     release (&handed[--handed_count]);
   meet ("done");
   frameshare_exporter_close (exporter);
-  outcome ("wait_for_gpu", frameshare_wait_for_gpu (INT64_C (5000000000)), "");
+  outcome ("wait_for_gpu", frameshare_wait_for_gpu (INT64_C (5000000000)), 0);
   return has_failed;
 }

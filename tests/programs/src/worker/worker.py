@@ -283,7 +283,10 @@ class Thread:
 
     def call_await(self, count):
         until = time.monotonic() + 0.2
-        while exporter and exporter.readers < int(count) and time.monotonic() < until:
+        while exporter and not exporter.closed and time.monotonic() < until:
+            readers = self.attempt(lambda: exporter.readers, frameshare.ClosedError)
+            if readers is None or readers >= int(count):
+                break
             time.sleep(0.001)
 
     def call_drain(self):
@@ -329,7 +332,9 @@ class Thread:
         except frameshare.Error as error:
             del self.readers[reader]
             is_lost = "lost" in str(error) and not is_mortal
-            if is_lost or not isinstance(error, frameshare.ClosedError):
+            # Two readers of a process cannot both have memory of these kinds.
+            is_shared = "already imported in this process" in str(error)
+            if is_lost or not (isinstance(error, frameshare.ClosedError) or is_shared):
                 report(f"{self.line}: {type(error).__name__}: {error}")
             return
         if frame is not None:
@@ -341,7 +346,7 @@ class Thread:
         frame = held.frame
         what = f"read of frame {frame.sequence} with content {frame.pts}"
         length = frame.plane(0).stride * frame.height
-        # What a dead exporter has not written stays so, and Python has no call that tells.
+        # A dead exporter may leave frames unwritten, and Python has no call that tells.
         if held.is_mortal:
             return
         host = void()
