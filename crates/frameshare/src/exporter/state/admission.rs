@@ -11,15 +11,12 @@ use crate::{
         slot::Slot,
     },
     fence::{self, ExporterFence},
-    memory::{
-        context_number,
-        select::{Selected, why_not_in_place},
-    },
+    memory::{context_number, select::why_not_in_place},
     sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_id, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
-    MemoryKind, Policy, Sequence,
+    FenceKind, MemoryKind, Policy, Sequence,
     message::{Hello, Reason, ToReader, Welcome},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
