@@ -111,7 +111,7 @@ impl Event {
                 let value = slot.last();
                 let done = slot.reached(value);
                 if done {
-                    order::waited(slot, value);
+                    order::waited(slot.name(), value);
                 }
                 done
             }
@@ -246,7 +246,7 @@ crate::export! {
             Some(slot) => {
                 let value = slot.last();
                 if poll(|| slot.reached(value), || event.state.check().is_err()) {
-                    order::waited(slot, value);
+                    order::waited(slot.name(), value);
                 }
             }
             None => {
