@@ -114,7 +114,7 @@ impl Event {
                 let value = slot.last();
                 let done = slot.reached(value);
                 if done {
-                    order::waited(slot, value);
+                    order::waited(slot.name(), value);
                 }
                 done
             }
@@ -251,7 +251,7 @@ crate::export! {
                 let value = slot.last();
                 event.last().points.iter().for_each(Point::demand);
                 if poll(|| slot.reached(value), || event.state.check().is_err()) {
-                    order::waited(slot, value);
+                    order::waited(slot.name(), value);
                 }
             }
             None => {

@@ -8,7 +8,7 @@
 //! Unregistering and freeing wait for the operation.
 
 use crate::context_state::{ContextState, poll};
-use crate::{memory, order};
+use crate::memory::{self, access};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Condition that ends a stream's wait.
@@ -80,14 +80,14 @@ impl MemOp {
         }
         match self.until {
             None => {
-                order::releases(self.address, Some(self.value));
+                access::releases(self.address, Some(self.value));
                 self.store();
                 true
             }
             Some(until) => {
                 let ended = poll(|| self.satisfied(until), cancel);
                 if ended {
-                    order::acquired(self.address, (until == Until::AtLeast).then_some(self.value));
+                    access::acquired(self.address, (until == Until::AtLeast).then_some(self.value));
                 }
                 ended
             }

@@ -31,9 +31,6 @@
 //! memory of a pool that the driver uses again. FILE is `DEVICE.INODE`, or `anon` for memory of the
 //! process alone, whose offset is its address.
 
-use crate::event_page::Slot;
-use crate::memory::{self, Range};
-use crate::queue::{Op, Point};
 use crate::{config, sys};
 use std::cell::Cell;
 use std::ffi::{CString, c_void};
@@ -102,19 +99,15 @@ fn write(line: Arguments<'_>) {
 
 /// An item of a stream.
 #[derive(Clone, Copy)]
-struct Item {
-    stream: u64,
-    seq: u64,
+pub struct Item {
+    pub stream: u64,
+    pub seq: u64,
 }
 
 impl Display for Item {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:x}:{:x}", self.stream, self.seq)
     }
-}
-
-fn item(point: &Point) -> Item {
-    Item { stream: point.stream.index, seq: point.seq }
 }
 
 thread_local! {
@@ -134,147 +127,84 @@ impl Display for Who {
 }
 
 /// Traces that an item is queued. Called before its stream can run it.
-pub fn enqueued(stream: u64, seq: u64, dependencies: &[Point]) {
+pub fn enqueued(item: Item, dependencies: impl Iterator<Item = Item>) {
     if is_on() {
-        let mut line = format!("enqueue {}", Item { stream, seq });
-        for point in dependencies {
-            let _ = write!(line, " {}", item(point));
+        let mut line = format!("enqueue {item}");
+        for dependency in dependencies {
+            let _ = write!(line, " {dependency}");
         }
         write(format_args!("{line}"));
     }
 }
 
 /// Traces that the calling thread executes an item from now on, until the result is dropped.
-///
-/// Memory to which the device has no access is not accessed: the item fails.
-pub fn runs(stream: u64, seq: u64, op: &Op, device: u32) -> Running {
-    let item = Item { stream, seq };
-    if is_on() {
-        let (name, mut ranges) = op.accesses();
-        if !ranges.iter().all(|&Access { range, write }| memory::allowed(device, range.0, range.1, write)) {
-            ranges.clear();
-        }
-        write(format_args!("run {item} {name}{}", Ranges(&ranges)));
-        match op {
-            Op::Host(_) => write(format_args!("enter {item}")),
-            _ => RUNNING.set(Some(item)),
-        }
-    }
-    Running { item, is_host_function: matches!(op, Op::Host(_)) }
+pub fn runs(item: Item, name: &str, ranges: impl Display) -> Running {
+    write(format_args!("run {item} {name}{ranges}"));
+    RUNNING.set(Some(item));
+    Running(())
 }
 
-/// An item that this thread executes.
-pub struct Running {
-    item: Item,
-    is_host_function: bool,
-}
+/// The time in which a thread executes an item.
+pub struct Running(());
 
 impl Drop for Running {
     fn drop(&mut self) {
         RUNNING.set(None);
-        if self.is_host_function {
-            write(format_args!("leave {}", self.item));
-        }
     }
 }
 
-/// An access to memory: addresses of this process.
-#[derive(Clone, Copy)]
-pub struct Access {
-    pub range: Range,
-    pub write: bool,
-}
-
-struct Ranges<'a>(&'a [Access]);
-
-impl Display for Ranges<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        for access in self.0 {
-            for (place, len) in memory::places(access.range) {
-                write!(f, " {}={place}+{len:x}", if access.write { 'w' } else { 'r' })?;
-            }
-        }
-        Ok(())
+/// Runs a host function of the program, whose accesses are the CPU's.
+pub fn in_host_function(run: impl FnOnce()) {
+    let item = RUNNING.take();
+    if let Some(item) = item {
+        write(format_args!("enter {item}"));
     }
+    run();
+    if let Some(item) = item {
+        write(format_args!("leave {item}"));
+    }
+    RUNNING.set(item);
 }
 
 /// Traces an access by the CPU, or by the item that this thread executes.
-pub fn accessed(name: &str, range: Range, is_write: bool) {
-    if is_on() {
-        write(format_args!("access {Who} {name}{}", Ranges(&[Access { range, write: is_write }])));
-    }
+pub fn accessed(name: &str, ranges: impl Display) {
+    write(format_args!("access {Who} {name}{ranges}"));
 }
 
 /// Traces that a word is about to be stored.
-pub fn releases(address: usize, value: Option<u64>) {
-    word("release", address, value);
+pub fn releases(word: impl Display, value: Option<u64>) {
+    carries("release", word, value);
 }
 
 /// Traces that a word was loaded; for a wait for at least `value`, that it has ended.
-pub fn acquired(address: usize, value: Option<u64>) {
-    word("acquire", address, value);
+pub fn acquired(word: impl Display, value: Option<u64>) {
+    carries("acquire", word, value);
 }
 
-fn word(what: &str, address: usize, value: Option<u64>) {
-    if is_on() {
-        let place = memory::places((address, 1)).next().map(|(place, _)| place);
-        let Some(place) = place else { return };
-        match value {
-            Some(value) => write(format_args!("{what} {Who} {place} {value:x}")),
-            None => write(format_args!("{what} {Who} {place}")),
-        }
-    }
-}
-
-/// Traces that a message is about to be sent.
-pub fn sends(number: u64) {
-    write(format_args!("release {Who} message.{number:x}"));
-}
-
-/// Traces that a message was received.
-pub fn received(number: u64) {
-    write(format_args!("acquire {Who} message.{number:x}"));
-}
-
-/// Traces that memory of a pool is free for further allocations, behind this item.
-pub fn freed(range: Range) {
-    pooled("release", range.0);
-}
-
-/// Traces that memory of a pool is allocated. The driver orders the allocation behind the last free
-/// of the memory.
-pub fn allocated(range: Range) {
-    pooled("acquire", range.0);
-    accessed("allocation", range, true);
-}
-
-fn pooled(what: &str, address: usize) {
-    if is_on()
-        && let Some((place, _)) = memory::places((address, 1)).next()
-    {
-        write(format_args!("{what} {Who} pool.{place}"));
+fn carries(what: &str, word: impl Display, value: Option<u64>) {
+    match value {
+        Some(value) => write(format_args!("{what} {Who} {word} {value:x}")),
+        None => write(format_args!("{what} {Who} {word}")),
     }
 }
 
 /// Traces that a record of an interprocess event is about to complete.
-pub fn signals(slot: &Slot, value: u64) {
-    if is_on() {
-        write(format_args!("signal {Who} {} {value:x}", slot.name()));
-    }
+pub fn signals(event: impl Display, value: u64) {
+    write(format_args!("signal {Who} {event} {value:x}"));
 }
 
 /// Traces that a record of an interprocess event was found complete.
-pub fn waited(slot: &Slot, value: u64) {
+pub fn waited(event: impl Display, value: u64) {
     // An event that was never recorded orders nothing.
-    if is_on() && value > 0 {
-        write(format_args!("wait {Who} {} {value:x}", slot.name()));
+    if value > 0 {
+        write(format_args!("wait {Who} {event} {value:x}"));
     }
 }
 
 /// Traces that the CPU has found an item and those before it complete.
-pub fn synced(point: &Point) {
-    if is_on() && point.seq > 0 {
-        write(format_args!("synced {}", item(point)));
+pub fn synced(item: Item) {
+    if item.seq > 0 {
+        write(format_args!("synced {item}"));
     }
 }
 

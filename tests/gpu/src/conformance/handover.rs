@@ -4,7 +4,6 @@
 
 use anyhow::Result;
 use frameshare::{EntryIndex, Sequence};
-use frameshare_gpu_harness::order::{self, Expected};
 use frameshare_gpu_harness::random::Random;
 
 use super::command::{Command, Defect};
@@ -37,9 +36,6 @@ fn delays(defect: Option<Defect>, random: &mut Random) -> ([u64; 2], u64) {
 /// sides.
 pub fn no_frame_is_torn(subject: Subject<Frames>) -> Result<()> {
     let Subject { kind: (memory, fence), defect, seed } = subject;
-    if defect.is_some() {
-        order::expect(Expected::Unordered);
-    }
     let (exporter, reader) = (Side::new()?, Side::new()?);
     connect(fence, defect, &exporter, &reader)?;
     // The defect is the fence's.

@@ -5,6 +5,7 @@
 
 use crate::api::{Answer, INVALID_VALUE, In};
 use crate::context::submit;
+use crate::memory::access::{self, Access};
 use crate::queue::Op;
 use crate::{memory, order, stream};
 use std::ffi::c_void;
@@ -26,28 +27,29 @@ pub struct KernelRange {
 // SAFETY: no other library has a symbol of this name.
 #[unsafe(no_mangle)]
 extern "C" fn simcudaRelease(address: *const c_void) {
-    order::releases(address as usize, None);
+    access::releases(address as usize, None);
 }
 
 /// The calling process has loaded such a word.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn simcudaAcquire(address: *const c_void) {
-    order::acquired(address as usize, None);
+    access::acquired(address as usize, None);
 }
 
 /// A message to another process is about to be sent, or was received; its number is unique.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn simcudaMessage(number: u64, received: i32) {
-    if received == 0 { order::sends(number) } else { order::received(number) }
+    let message = format_args!("message.{number:x}");
+    if received == 0 { order::releases(message, None) } else { order::acquired(message, None) }
 }
 
 /// The CPU accesses memory.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn simcudaAccess(address: *const c_void, len: usize, write: i32) {
-    order::accessed("CPU", (address as usize, len), write != 0);
+    access::accessed("CPU", (address as usize, len), write != 0);
 }
 
 fn launch(handle: usize, count: usize, ranges: &In<KernelRange>) -> Answer {
@@ -59,7 +61,7 @@ fn launch(handle: usize, count: usize, ranges: &In<KernelRange>) -> Answer {
         if !memory::known(start, len) {
             return Err(INVALID_VALUE);
         }
-        accesses.push(order::Access { range: (start, len), write: range.write != 0 });
+        accesses.push(Access { range: (start, len), write: range.write != 0 });
     }
     let ranges = accesses.iter().map(|access| access.range).collect();
     submit(&stream, Op::Kernel(accesses), Vec::new(), ranges)?;

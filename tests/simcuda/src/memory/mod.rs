@@ -2,11 +2,12 @@
 
 //! Table of all memory with device access, and the access that each device has.
 
+pub mod access;
 pub mod copy;
 mod host;
 pub mod ipc;
 pub mod ipc_server;
-mod place;
+pub mod place;
 mod plain;
 mod pointer;
 pub mod pool;
@@ -16,7 +17,6 @@ use crate::api::{Answer, Code, OUT_OF_MEMORY};
 use crate::sys::Mapping;
 use crate::work::Work;
 use crate::{config, device, order, strict};
-pub use place::{Range, places};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;

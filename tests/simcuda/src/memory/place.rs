@@ -2,7 +2,6 @@
 
 //! Identity of memory between processes: the file that is mapped, and the offset in it.
 
-use crate::order;
 use std::fmt::{Display, Formatter};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,7 +41,7 @@ impl Place {
         Place { file: None, offset: address as u64 }
     }
 
-    fn plus(self, bytes: usize) -> Place {
+    pub fn plus(self, bytes: usize) -> Place {
         Place { offset: self.offset + bytes as u64, ..self }
     }
 }
@@ -70,24 +69,5 @@ pub fn of_host(address: usize) -> Option<(Place, usize)> {
             Place { file: Some((device, inode)), offset: (offset + address - from) as u64 }
         };
         Some((place, to - address))
-    })
-}
-
-/// Splits a range into parts whose places are contiguous. Stops at memory that is not mapped.
-pub fn places((start, len): Range) -> impl Iterator<Item = (Place, usize)> {
-    let end = start.saturating_add(len);
-    let mut at = start;
-    std::iter::from_fn(move || {
-        if at >= end || !order::is_on() {
-            return None;
-        }
-        let known = super::find(at).map(|region| {
-            let place = region.place.unwrap_or(Place::anonymous(region.start));
-            (place.plus(at - region.start), region.end() - at)
-        });
-        let (place, left) = known.or_else(|| of_host(at))?;
-        let len = left.min(end - at);
-        at += len;
-        Some((place, len))
     })
 }

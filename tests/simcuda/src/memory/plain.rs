@@ -5,12 +5,12 @@
 //! Each allocation is a memory file of whole granules and one more page, which tells importers that
 //! the allocation was freed.
 
-use super::{Charge, Kind, READ_WRITE, Region};
+use super::{Charge, Kind, READ_WRITE, Region, access};
 use crate::api::{Answer, Code, INVALID_VALUE, Out};
 use crate::context::{self, Context};
 use crate::queue::wait_until_unused;
+use crate::strict;
 use crate::sys::{self, GRANULE, Mapping, PAGE};
-use crate::{order, strict};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,7 +86,7 @@ fn free(context: &Context, address: usize) -> Answer {
         Kind::Plain(block) => {
             wait_until_unused(region.start, region.len);
             context.wait_to_free();
-            order::accessed("cuMemFree", (region.start, region.len), true);
+            access::accessed("cuMemFree", (region.start, region.len), true);
             block.free();
             super::remove(address);
             Ok(())

@@ -9,6 +9,7 @@
 //! Two uses that are undefined in CUDA are reported: an exporter's free before an importer's free,
 //! and a use of the memory after that free.
 
+use super::access;
 use super::place::Place;
 use super::vmm::{AccessEntry, Location};
 use super::{Charge, Kind, READ_WRITE, Region};
@@ -19,7 +20,7 @@ use crate::context::{self, submit};
 use crate::handles::Handles;
 use crate::queue::{Op, wait_until_unused};
 use crate::sys::{self, GRANULE, Mapping};
-use crate::{config, device, order, stream, strict};
+use crate::{config, device, stream, strict};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
@@ -248,8 +249,7 @@ fn finish_free(region: &Region) {
     match &region.kind {
         Kind::Pooled(allocation) => {
             let pool = &allocation.pool;
-            order::accessed("free", (region.start, region.len), true);
-            order::freed((region.start, region.len));
+            access::freed((region.start, region.len));
             if sys::is_in_use(&pool.file, allocation.offset as u64, region.len as u64) {
                 strict::violation("pool memory is freed before its importer freed it (importers first)");
             }

@@ -18,6 +18,8 @@ use crate::api::{ILLEGAL_ADDRESS, UNKNOWN};
 use crate::context_state::{ContextState, poll};
 use crate::event_page::Slot;
 use crate::memop::MemOp;
+use crate::memory::access::{self, Access, Ranges};
+use crate::memory::place::Range;
 use crate::work::{Part, Source, Work};
 use crate::{config, memory, order};
 use channels::Channel;
@@ -52,9 +54,9 @@ pub enum Op {
     Marker,
     Work(Work),
     /// A kernel that accesses memory and changes no byte.
-    Kernel(Vec<order::Access>),
+    Kernel(Vec<Access>),
     /// The begin of an allocation in a pool.
-    Allocate(memory::Range),
+    Allocate(Range),
     MemOps(Vec<MemOp>),
     Host(HostFunction),
     /// Records the time of a local event.
@@ -75,13 +77,13 @@ pub enum Op {
 
 impl Op {
     /// Returns the operation's name in traces, and the memory that it accesses.
-    pub fn accesses(&self) -> (&'static str, Vec<order::Access>) {
+    pub fn accesses(&self) -> (&'static str, Vec<Access>) {
         match self {
             Op::Marker => ("marker", Vec::new()),
             Op::Work(work) => {
                 let name = if matches!(work.from, Source::Pattern { .. }) { "memset" } else { "copy" };
-                let reads = work.read().map(|range| order::Access { range, write: false });
-                let writes = work.written().map(|range| order::Access { range, write: true });
+                let reads = work.read().map(|range| Access { range, write: false });
+                let writes = work.written().map(|range| Access { range, write: true });
                 (name, reads.into_iter().chain(writes).collect())
             }
             Op::Kernel(accesses) => ("kernel", accesses.clone()),
@@ -108,11 +110,15 @@ impl Point {
         self.stream.log.completed.load(Ordering::Acquire) >= self.seq
     }
 
+    fn item(&self) -> order::Item {
+        order::Item { stream: self.stream.index, seq: self.seq }
+    }
+
     /// Returns whether the point is reached, to a thread of the program.
     pub fn observe(&self) -> bool {
         let reached = self.reached();
         if reached {
-            order::synced(self);
+            order::synced(self.item());
         }
         reached
     }
@@ -337,7 +343,7 @@ impl Stream {
     ) -> Point {
         let mut queue = self.lock();
         let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
-        order::enqueued(self.index, seq, &dependencies);
+        order::enqueued(order::Item { stream: self.index, seq }, dependencies.iter().map(Point::item));
         dependencies.retain(|point| !point.reached());
         let hold = queue.pace.choose();
         let item = Arc::new(Item { seq, dependencies, op, ranges, hold });
@@ -432,7 +438,7 @@ impl Stream {
     }
 
     fn run(&self, item: &Item) {
-        let _running = order::runs(self.index, item.seq, &item.op, self.state.device);
+        let _running = order::is_on().then(|| self.trace(item));
         if let Op::Work(work) = &item.op {
             return self.run_work(item, work);
         }
@@ -440,14 +446,14 @@ impl Stream {
         match &item.op {
             Op::Marker | Op::Work(_) => {}
             Op::Kernel(accesses) => {
-                let permitted = |access: &order::Access| {
+                let permitted = |access: &Access| {
                     memory::allowed(self.state.device, access.range.0, access.range.1, access.write)
                 };
                 if !accesses.iter().all(permitted) {
                     self.state.poison(ILLEGAL_ADDRESS.0);
                 }
             }
-            Op::Allocate(range) => order::allocated(*range),
+            Op::Allocate(range) => access::allocated(*range),
             Op::MemOps(ops) => {
                 if ops.iter().any(|op| !op.run(&self.state, || self.state.is_unusable()))
                     && !self.state.is_unusable()
@@ -466,17 +472,28 @@ impl Stream {
                 // Never completes if an earlier record of the event never does. So a dead process's
                 // record blocks the next one.
                 if poll(|| slot.reached(value - 1), || self.state.is_unusable()) {
-                    order::signals(slot, *value);
+                    order::signals(slot.name(), *value);
                     slot.signal(*value);
                 }
             }
             Op::Wait { slot, value } => {
                 if poll(|| slot.reached(*value), || self.state.is_unusable()) {
-                    order::waited(slot, *value);
+                    order::waited(slot.name(), *value);
                 }
             }
             Op::Driver(act) => act(),
         }
+    }
+
+    /// Traces that an item runs. Memory to which the device has no access is not accessed: the item
+    /// fails.
+    fn trace(&self, item: &Item) -> order::Running {
+        let (name, mut accesses) = item.op.accesses();
+        let device = self.state.device;
+        if !accesses.iter().all(|one| memory::allowed(device, one.range.0, one.range.1, one.write)) {
+            accesses.clear();
+        }
+        order::runs(order::Item { stream: self.index, seq: item.seq }, name, Ranges(&accesses))
     }
 
     fn run_work(&self, item: &Item, work: &Work) {
@@ -502,7 +519,7 @@ thread_local! {
 /// Runs a host function of the caller. CUDA calls that it makes are refused.
 fn in_host_function(run: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
-    run();
+    order::in_host_function(run);
     IN_HOST_FUNCTION.set(false);
 }
 
