@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn forked_child_has_no_announcements_of_parent() {
-        let announced = announce();
+        let mut announced = Some(announce());
         let parent = captures();
         let count = parent.announced;
         // The lock is held at the fork, as by a thread in a context-wide call.
         let child = || {
-            drop(announced);
+            announced = None;
             let own = announce();
             let only = captures().announced == 1;
             drop(own);
@@ -85,5 +85,7 @@ mod tests {
         };
         assert_eq!(in_child(child), Some(true));
         assert_eq!(parent.announced, count);
+        drop(parent);
+        drop(announced);
     }
 }
