@@ -358,7 +358,7 @@ class Thread:
 
     def check_host(self, held):
         if not held.is_mortal:
-            check(held.frame.tobytes(), byte_of(held.frame.pts), f"host read of frame {held.frame.sequence}")
+            check(bytes(memoryview(held.frame.plane(0))), byte_of(held.frame.pts), f"host read of frame {held.frame.sequence}")
 
     def call_read(self, name, stream):
         held, stream = self.frames.get(name), self.any_stream(stream)

@@ -12,7 +12,6 @@ use crate::{
     fence::{Writing, Written},
     gpu::DropWhenIdle,
 };
-use frameshare_cuda::Error;
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
 
@@ -111,20 +110,13 @@ impl State {
             (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
             (Written::Cpu, _) | (Written::Somewhere, None) => return self.dropped.push(held),
         };
-        // Captured work runs when its graph is launched, at any time or never. The NULL stream is
-        // not captured itself: the driver refuses it while another stream is.
-        let is_captured = || {
-            let Written::On(stream) = frame.written else { return false };
-            !stream.as_raw().is_null() && matches!(stream.check_uncaptured(), Err(Error::Capturing))
-        };
         match recorded {
             Ok(written) => {
                 self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
                 self.pinned.hold(written, held);
             }
-            Err(_) if is_captured() => self.dropped.push(held),
-            // The work of the context is found later, and the frame dropped, with the state
-            // unlocked.
+            // The work of the context is found later, after a capture of the stream, and the frame
+            // dropped, with the state unlocked. Work from before the capture may be under way.
             Err(_) => self.trash.push(Box::new(DropWhenIdle::new(&gpu, held))),
         }
     }
