@@ -13,6 +13,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
+use frameshare_process::PerProcess;
 use libloading::Library;
 
 type Call = unsafe extern "C" fn(word: *const c_void);
@@ -22,7 +23,7 @@ struct Calls {
     acquire: Call,
 }
 
-static CALLS: OnceLock<Calls> = OnceLock::new();
+static CALLS: PerProcess<OnceLock<Calls>> = PerProcess::new(OnceLock::new);
 
 /// Finds the calls of the simulated driver.
 pub(crate) fn find(driver: &Library) {
@@ -32,7 +33,7 @@ pub(crate) fn find(driver: &Library) {
         unsafe { driver.get::<Call>(name) }.ok().map(|call| *call)
     };
     if let (Some(release), Some(acquire)) = (call(b"simcudaRelease\0"), call(b"simcudaAcquire\0")) {
-        let _ = CALLS.set(Calls { release, acquire });
+        let _ = CALLS.get().set(Calls { release, acquire });
     }
 }
 
@@ -50,7 +51,7 @@ pub fn load() {
 /// Announces that this thread is about to store `word`, after accesses that another process relies
 /// on.
 pub fn before_store<T>(word: &T) {
-    if let Some(calls) = CALLS.get() {
+    if let Some(calls) = CALLS.get().get() {
         // SAFETY: see the file's header.
         unsafe { (calls.release)(std::ptr::from_ref(word).cast()) }
     }
@@ -58,7 +59,7 @@ pub fn before_store<T>(word: &T) {
 
 /// Announces that this thread has loaded `word`, and relies on accesses before its store.
 pub fn after_load<T>(word: &T) {
-    if let Some(calls) = CALLS.get() {
+    if let Some(calls) = CALLS.get().get() {
         // SAFETY: see the file's header.
         unsafe { (calls.acquire)(std::ptr::from_ref(word).cast()) }
     }

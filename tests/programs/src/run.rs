@@ -65,7 +65,8 @@ impl Runner {
             let file = file?;
             symlink(file.path(), package.join(file.file_name()))?;
         }
-        symlink(library("_frameshare")?, package.join("_frameshare.abi3.so"))?;
+        // A copy: another build may replace the file meanwhile.
+        std::fs::copy(library("_frameshare")?, package.join("_frameshare.abi3.so"))?;
         let import = ["-c", "import frameshare"];
         let output = Command::new("python3").args(import).env("PYTHONPATH", self.folder.path()).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -52,9 +52,9 @@ impl GpuExporter {
         Some(exporter)
     }
 
-    /// Sends a command of this kind of peer.
+    /// Sends a command of this kind of peer, with the number of the message.
     fn send(&self, command: &serde_json::Value) {
-        self.1.send(value!({ "Own": command }).to_string().as_bytes(), &[]).unwrap();
+        self.1.send(value!([0, { "Own": command }]).to_string().as_bytes(), &[]).unwrap();
     }
 
     fn command(&self, command: &serde_json::Value) {

@@ -106,7 +106,8 @@ fn far_behind(seed: u64) -> Result<String> {
 /// Readers at their credit limit, with held or untaken frames, lose nothing because of downloads
 /// for others.
 fn others_lose_nothing(seed: u64) -> Result<String> {
-    order::expect(Expected::Unordered);
+    // A reader whose stream does not wait may be ordered by chance.
+    order::expect(Expected::Any);
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
     let setup = Setup::with(seed, bind)?;
     let readers = Peer::some(2)?;
@@ -321,6 +322,8 @@ fn unregistered(seed: u64) -> Result<String> {
 /// An exporter that may open no file allocates no host slot. A lossless reader waits for a slot
 /// that there is and loses nothing; one that finds none is disconnected with the reason.
 fn no_host_slot(seed: u64) -> Result<String> {
+    // The simulated driver names shared words by a file, which the exporter cannot open meanwhile.
+    order::expect(Expected::Any);
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
     let setup = Setup::with(seed, bind)?;
     let readers = Peer::some(1)?;

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
-use frameshare_gpu_harness::order::{self, Expected};
 
 use super::{
-    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, caught, to_the_end,
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, reported, to_the_end,
     wait_until, whole,
 };
 use crate::job::{
@@ -144,10 +143,9 @@ fn own_writes_of_a_slow_reader(seed: u64) -> Result<String> {
 
 /// Negative control: a publication that names another stream than the writer's.
 fn unnamed_writes(seed: u64) -> Result<String> {
-    order::expect(Expected::Unordered);
     let publish = Publish { second_fate: Fate::Late, says: Says::First, ..Publish::default() };
     let read = beside_slow_writes(seed, MemoryKind::Vmm, FenceKind::Timeline, publish)?;
-    caught(&read, "slots were free before their writes")
+    reported(&read, "slots were free before their writes")
 }
 
 /// Frames of every kind that the work of another context writes.
@@ -259,8 +257,7 @@ fn done_on_and_release_on(seed: u64) -> Result<String> {
 
 /// Negative control: work that is queued after the end of the use is not waited for.
 fn done_too_early(seed: u64) -> Result<String> {
-    order::expect(Expected::Unordered);
-    caught(
+    reported(
         &on_temporary_streams(seed, FenceKind::Timeline, Temporary::DoneEarly)?,
         "the use ended before the work was queued",
     )
