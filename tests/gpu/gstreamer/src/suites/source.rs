@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use frameshare_gpu_harness::order::{self, Expected};
 
 use super::sink::{CONVERTED, expected, needs_kernels, pictures, pictures_for};
 use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
@@ -219,6 +220,7 @@ fn another_context(_: u64) -> Result<String> {
 /// frames, which is detected. The plugin's own tests remove the context-wide record, which cannot
 /// be done from outside.
 fn hidden(_: u64) -> Result<String> {
+    order::expect(Expected::Unordered);
     let mut seen = Vec::new();
     for fence in ["timeline", "event"] {
         let (received, sums) = read_apart(Side::OtherHidden, "vmm", fence)?;
