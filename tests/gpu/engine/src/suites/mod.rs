@@ -202,8 +202,8 @@ fn whole(read: &WasRead, frames: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the only error of this case was detected: by the detector of unordered accesses where
-/// it is at work, since not every run shows wrong frames.
+/// Checks that the only error of this case was detected: by the detector of unordered accesses
+/// where it is at work, since not every run shows wrong frames.
 fn reported(read: &WasRead, what: &str) -> Result<String> {
     expect(Expected::Unordered);
     if is_checked() { Ok(what.to_owned()) } else { caught(read, what) }
