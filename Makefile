@@ -101,7 +101,7 @@ sanitize: ## run engine and plugin under AddressSanitizer, the engine under Thre
 .PHONY: simulate-gpu
 simulate-gpu: ## run random programs on the simulated GPU driver, and check the order of all accesses (HOURS=1, SEED=1)
 	@tools/setup.sh test record
-	cargo test --workspace --locked --no-run
+	cargo build --workspace --locked --bins --lib --examples
 	@target="$${CARGO_TARGET_DIR:-target}"; tests/simcuda/install.sh "$$target/simcuda"; \
 	LD_LIBRARY_PATH=$$(realpath "$$target/simcuda") tools/results.py run simulate-gpu \
 		"$$target/debug/gpu-programs" time $$(python3 -c 'print(round(3600 * $(HOURS)))') $(or $(SEED),1)
