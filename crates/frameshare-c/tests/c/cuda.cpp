@@ -54,6 +54,11 @@ publish_from_another_context (Cuda &cuda, frameshare::Exporter &exporter, frames
   cuda.call ("cuCtxCreate_v2", &other, 0U, 0);
   cuda.call ("cuStreamCreate", &stream, 1U);
   unsigned char number = 100;
+  auto fill_late = [&] (const frameshare_plane &plane, void *writer) {
+    cuda.call ("cuLaunchHostFunc", writer, static_cast<void (*) (void *)> (pause), static_cast<void *> (nullptr));
+    cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), number, plane.row_bytes,
+               static_cast<size_t> (plane.height), writer);
+  };
   // CU_STREAM_LEGACY is the NULL stream.
   for (void *writer : { stream, static_cast<void *> (nullptr), reinterpret_cast<void *> (1) }) {
     for (bool is_retried : { false, true }) {
@@ -61,9 +66,7 @@ publish_from_another_context (Cuda &cuda, frameshare::Exporter &exporter, frames
       frameshare::NewFrame made = exporter.acquire ();
       frameshare_plane plane = made.plane (0);
       cuda.call ("cuCtxSetCurrent", other);
-      cuda.call ("cuLaunchHostFunc", writer, static_cast<void (*) (void *)> (pause), static_cast<void *> (nullptr));
-      cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), number, plane.row_bytes,
-                 static_cast<size_t> (plane.height), writer);
+      fill_late (plane, writer);
       if (is_retried) {
         // A full reader: the frame stays the caller's.
         std::vector<frameshare::Frame> held;
@@ -93,9 +96,7 @@ publish_from_another_context (Cuda &cuda, frameshare::Exporter &exporter, frames
   frameshare::NewFrame late = exporter.acquire ();
   frameshare_plane plane = late.plane (0);
   cuda.call ("cuCtxSetCurrent", other);
-  cuda.call ("cuLaunchHostFunc", stream, static_cast<void (*) (void *)> (pause), static_cast<void *> (nullptr));
-  cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), number, plane.row_bytes,
-             static_cast<size_t> (plane.height), stream);
+  fill_late (plane, stream);
   cuda.call ("cuCtxSetCurrent", own);
   exporter.set_format (larger);
   REFUSED ("format", frameshare_exporter_publish_on (exporter.get (), late.release (), stream, nullptr, nullptr));

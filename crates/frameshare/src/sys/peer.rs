@@ -74,6 +74,11 @@ impl Peer {
         self.pid == std::process::id() && *nonce == process_nonce()
     }
 
+    /// Returns whether it is another copy of the engine in this very process.
+    pub fn is_other_copy(&self, nonce: &Nonce) -> bool {
+        self.pid == std::process::id() && *nonce != process_nonce()
+    }
+
     /// Returns whether it runs as the same user as this process.
     pub fn is_own(&self) -> bool {
         is_own(self.uid)

@@ -12,7 +12,7 @@ use crate::{
     },
     fence::{self, ExporterFence},
     memory::{context_number, select::why_not_in_place},
-    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_id, process_nonce},
+    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -150,7 +150,7 @@ impl State {
     /// cuMemPoolImportPointer, cuIpcOpenMemHandle, cuIpcOpenEventHandle).
     fn why_no_import_beside_copy(&self, peer: &Peer, hello: &Hello) -> Option<&'static str> {
         let kind = self.memory.kind;
-        if peer.pid == process_id() && hello.nonce != process_nonce() {
+        if peer.is_other_copy(&hello.nonce) {
             let is_foreign = matches!(kind, MemoryKind::Pool | MemoryKind::Legacy)
                 || kind != MemoryKind::Host && self.config.fence == Some(FenceKind::Event);
             return is_foreign.then_some("another copy of frameshare in its process exports the stream");
@@ -178,7 +178,7 @@ impl State {
             let ours = self.config.gpu.as_ref().map(context_number);
             (ours != Some(hello.context))
                 .then_some("it is in the exporter's process, in another CUDA context")
-        } else if peer.pid == process_id() {
+        } else if peer.is_other_copy(&hello.nonce) {
             Some("it is in the exporter's process, in another copy of frameshare")
         } else if !peer.is_own() {
             Some("it is not of the exporter's user")

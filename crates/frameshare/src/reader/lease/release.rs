@@ -153,13 +153,11 @@ impl ReleaseStreams {
         let mut ends = lock(&self.ends);
         let known = ends.iter().position(|end| end.stream.as_ptr() == Arc::as_ptr(stream));
         let done = |end: &End| !matches!(end.done.query(), Ok(Status::Pending));
-        let end = match known.or_else(|| ends.iter().position(done)) {
-            Some(place) => &mut ends[place],
-            None => {
-                ends.push(End { stream: Weak::new(), done: Event::new(&self.context)? });
-                ends.last_mut().expect("pushed above")
-            }
-        };
+        let place = known.or_else(|| ends.iter().position(done)).unwrap_or(ends.len());
+        if place == ends.len() {
+            ends.push(End { stream: Weak::new(), done: Event::new(&self.context)? });
+        }
+        let end = &mut ends[place];
         end.stream = Arc::downgrade(stream);
         end.done.record_uncaptured(stream)
     }
