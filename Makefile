@@ -80,7 +80,7 @@ loom: ## search the queue's memory orderings for races
 test-long: ## kill, stop and restart ten times as often as `make test` does
 	@tools/setup.sh test
 	FRAMESHARE_TIMES=10 cargo test --locked --package frameshare-tests --test faults --test lifecycle
-	FRAMESHARE_TIMES=10 cargo test --locked --package frameshare-gpu-engine --test simulated named_frames
+	FRAMESHARE_TIMES=10 cargo test --locked --package frameshare-gpu-engine --test simulated -- named_frames seeded_suites_pass
 
 .PHONY: fuzz
 fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of eight targets)

@@ -66,6 +66,11 @@ simulated_gpu() {
   return $status
 }
 
+build() {
+  # The first leaves out the Python module, which tests/programs needs.
+  cargo test --workspace --locked --no-run && cargo build --workspace --locked --lib --examples
+}
+
 # Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
 workspace() {
   local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/programs tests/simcuda examples/demo) other status=0
@@ -103,7 +108,7 @@ use() {
 }
 
 part lint make --no-print-directory lint
-part build cargo test --workspace --locked --no-run
+part build build
 wait
 # The programs of the workspace's tests serve the Python package's, too.
 export FRAMESHARE_IS_BUILT=yes

@@ -7,7 +7,7 @@ use std::os::unix::{fs::symlink, process::ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -65,8 +65,16 @@ impl Runner {
             let file = file?;
             symlink(file.path(), package.join(file.file_name()))?;
         }
+        // `cargo test` builds the library for C, but not this one.
+        let module = library("_frameshare")?;
+        let is_old = newest_source()? > module.metadata()?.modified()?;
+        ensure!(
+            !is_old,
+            "{} is older than its sources: `cargo build --workspace --lib --examples`",
+            module.display()
+        );
         // A copy: another build may replace the file meanwhile.
-        std::fs::copy(library("_frameshare")?, package.join("_frameshare.abi3.so"))?;
+        std::fs::copy(module, package.join("_frameshare.abi3.so"))?;
         let import = ["-c", "import frameshare"];
         let output = Command::new("python3").args(import).env("PYTHONPATH", self.folder.path()).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -154,6 +162,26 @@ fn library(name: &str) -> Result<PathBuf> {
     let path = program.with_file_name("deps").join(format!("lib{name}.so"));
     ensure!(path.exists(), "{} is not built", path.display());
     Ok(path)
+}
+
+/// Returns when a source file of the product's crates was last changed.
+fn newest_source() -> Result<SystemTime> {
+    let mut newest = SystemTime::UNIX_EPOCH;
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for package in std::fs::read_dir(repository().join("crates"))? {
+        folders.push(package?.path().join("src"));
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                newest = newest.max(path.metadata()?.modified()?);
+            }
+        }
+    }
+    Ok(newest)
 }
 
 struct Running {

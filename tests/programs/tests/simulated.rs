@@ -39,14 +39,12 @@ fn programs_in(folder: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-#[ignore = "needs the Python module, which `cargo build --lib` makes; run by `make simulate-gpu`"]
 fn programs_of_fixed_seeds_pass() {
     let output = run(&["time", "30"]);
     assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
-#[ignore = "needs the Python module, which `cargo build --lib` makes; run by `make simulate-gpu`"]
 fn programs_that_found_faults_pass() {
     for file in programs_in("found") {
         let output = run(&["run", file.to_str().unwrap(), "5"]);

@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use frameshare_gpu_harness::Link;
-use frameshare_gpu_harness::testing::{self, simulated::driver};
-use frameshare_tests::repeat::times;
+use frameshare_gpu_harness::testing::{self, simulated::driver, times};
 
-/// Suites that depend on which stream is slow, and run with several seeds.
+/// Suites that depend on which stream is slow. They run with the adversary, too, and with more seeds
+/// in `make test-long`.
 const SEEDED: [&str; 9] = [
     "engine-backlog",
     "engine-captures",
@@ -122,19 +122,12 @@ fn named_frames_break_no_capture() {
     must_pass(&output, "frames beside captures");
 }
 
-fn seeded_suites_pass(seed: u64) {
-    must_pass(&suites(driver(&[]).path(), seed, &SEEDED), &format!("seed {seed}"));
-}
-
 // One test each, since they mostly sleep and can run side by side.
 #[test]
-fn seeded_suites_pass_with_seed_1() {
-    seeded_suites_pass(1);
-}
-
-#[test]
-fn seeded_suites_pass_with_seed_2() {
-    seeded_suites_pass(2);
+fn seeded_suites_pass() {
+    for seed in 1..=times(1) as u64 {
+        must_pass(&suites(driver(&[]).path(), seed, &SEEDED), &format!("seed {seed}"));
+    }
 }
 
 #[test]
@@ -143,7 +136,7 @@ fn seeded_suites_pass_with_adversary() {
     let arguments = [&["--frames", "60"], &SEEDED[..]].concat();
     let program = env!("CARGO_BIN_EXE_gpu-engine");
     let mut command = testing::simulated::command(program, driver.path(), 3, &arguments);
-    // A case that the adversary cannot pass is skipped here, and runs with the seeds above.
+    // A case that the adversary cannot pass is skipped here, and runs without it above.
     testing::must_pass(&command.env("SIMCUDA_ADVERSARY", "1").output().unwrap(), "with the adversary");
 }
 

@@ -53,8 +53,13 @@ impl Reading {
         Ok(Reading { held: Vec::new(), reader, gpu, info: None, bytes: Vec::new() })
     }
 
-    pub fn release_held(&mut self) {
+    /// Releases all held frames, and waits until the exporter can see that.
+    pub fn release_held(&mut self) -> Result<()> {
         self.held.clear();
+        if let Some((context, _)) = &self.gpu {
+            context.synchronize()?;
+        }
+        Ok(())
     }
 
     pub fn read(&mut self, job: &Read) -> Result<WasRead> {

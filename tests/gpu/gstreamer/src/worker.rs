@@ -46,7 +46,9 @@ impl Worker {
             Command::Read(read) => {
                 return self.reading.as_mut().context("the peer has no reader")?.read(&read).map(Reply::Read);
             }
-            Command::ReleaseHeld => self.reading.as_mut().context("the peer has no reader")?.release_held(),
+            Command::ReleaseHeld => {
+                self.reading.as_mut().context("the peer has no reader")?.release_held()?
+            }
             Command::Disconnect => drop(self.reading.take()),
             other => return self.playing.as_mut().context("the peer has no pipeline")?.work(other),
         }

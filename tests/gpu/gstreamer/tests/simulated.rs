@@ -3,7 +3,7 @@
 //! Runs the suites on any driver: `make test` runs them with GStreamer 1.26 and the simulated
 //! driver.
 
-use frameshare_gpu_harness::testing::{must_pass, skip, tell_skipped};
+use frameshare_gpu_harness::testing::{must_pass, skip, tell_skipped, times};
 use std::process::Command;
 
 fn suites_pass(seed: u64) {
@@ -26,13 +26,9 @@ fn suites_pass(seed: u64) {
     }
 }
 
-// One test each, since they mostly sleep and can run side by side.
 #[test]
-fn suites_pass_with_seed_1() {
-    suites_pass(1);
-}
-
-#[test]
-fn suites_pass_with_seed_2() {
-    suites_pass(2);
+fn suites_pass_with_each_seed() {
+    for seed in 1..=times(1) as u64 {
+        suites_pass(seed);
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::process::Output;
 
-pub use frameshare_tests::skip::skip;
+pub use frameshare_tests::{repeat::times, skip::skip};
 
 /// Tests on the simulated driver.
 pub mod simulated {
