@@ -26,6 +26,17 @@ pub struct Consumer<P> {
     woken: AtomicU64,
 }
 
+/// Announces to the simulated driver, when it is dropped, that the reader accesses no frame any
+/// more. The exporter learns of it from the socket, which is closed afterwards.
+#[derive(Debug)]
+pub struct Departure<P: Deref<Target = [AtomicU64]>>(P);
+
+impl<P: Deref<Target = [AtomicU64]>> Drop for Departure<P> {
+    fn drop(&mut self) {
+        order::before_store(&self.0[claims::SLEEPING]);
+    }
+}
+
 /// A publication that the reader has taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -44,6 +55,14 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             entries,
             woken: AtomicU64::new(0),
         })
+    }
+
+    /// The announcement of the reader's end.
+    pub fn departure(&self) -> Departure<P>
+    where
+        P: Clone,
+    {
+        Departure(self.claims.clone())
     }
 
     /// Returns the oldest untaken publication: its entry, and its descriptor as of now.

@@ -110,6 +110,11 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         }
     }
 
+    /// Announces to the simulated driver that the exporter has learnt of the reader's end.
+    pub fn note_departure(&self) {
+        order::after_load(&self.claims[claims::SLEEPING]);
+    }
+
     /// Publishes the number of packets that were sent over the control socket.
     pub fn note_sent(&self, packets: u64) {
         self.queue[queue::SENT].store(packets, Ordering::Release);

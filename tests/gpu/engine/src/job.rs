@@ -37,7 +37,7 @@ pub enum Command {
     Harm {
         attack: String,
     },
-    /// Waits until the GPU has completed all work of this process.
+    /// Waits until the GPU has completed all work of this process, and what waited for it is freed.
     AwaitIdle {
         ms: u64,
     },

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_cuda::event::Event;
 use frameshare_gpu_harness::{Link, obey};
 
@@ -92,7 +92,9 @@ impl Worker {
                 Ok(if harmed { Reply::Done } else { Reply::Refused })
             }
             Command::AwaitIdle { ms } => {
-                gpu::await_idle(&Gpu::open(0)?, Duration::from_millis(ms))?;
+                let patience = Duration::from_millis(ms);
+                gpu::await_idle(&Gpu::open(0)?, patience)?;
+                ensure!(frameshare::wait_for_deferred_drops(patience), "not all memory is freed");
                 Ok(Reply::Done)
             }
             Command::Resume => {

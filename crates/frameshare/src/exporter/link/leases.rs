@@ -410,8 +410,9 @@ impl Leases {
         self.entries.iter().all(Option::is_none)
     }
 
-    /// Takes all leases away and returns their areas.
+    /// Takes all leases away and returns their areas. The reader has ended, or gets no more time.
     pub fn take_all(&mut self) -> Vec<AreaIndex> {
+        self.producer.note_departure();
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
     }
 

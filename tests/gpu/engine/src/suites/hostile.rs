@@ -148,7 +148,12 @@ impl Scenario {
         self.victim.connect(self.honest.lossless(0, Some(FenceKind::Timeline)))?;
         self.victim.begin(&Command::Read(Read { frames: Some(FRAMES), ..to_the_end() }))?;
         self.honest.exporter.publish(Publish { frames: FRAMES, size: SIZE, ..Publish::default() })?;
-        all_whole(&self.victim.was_read()?, FRAMES)
+        all_whole(&self.victim.was_read()?, FRAMES)?;
+        self.victim.execute(Command::Disconnect)?;
+        // Memory that is unregistered beside the long work of the next attack would hold up every
+        // call that creates an event.
+        self.victim.execute(Command::AwaitIdle { ms: SOON_MS })?;
+        Ok(())
     }
 }
 
