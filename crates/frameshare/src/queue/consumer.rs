@@ -29,9 +29,9 @@ pub struct Consumer<P> {
 /// Announces to the simulated driver, when it is dropped, that the reader accesses no frame any
 /// more. The exporter learns of it from the socket, which is closed afterwards.
 #[derive(Debug)]
-pub struct Departure<P: Deref<Target = [AtomicU64]>>(P);
+pub struct LastAccess<P: Deref<Target = [AtomicU64]>>(P);
 
-impl<P: Deref<Target = [AtomicU64]>> Drop for Departure<P> {
+impl<P: Deref<Target = [AtomicU64]>> Drop for LastAccess<P> {
     fn drop(&mut self) {
         order::before_store(&self.0[claims::SLEEPING]);
     }
@@ -58,11 +58,11 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     }
 
     /// The announcement of the reader's end.
-    pub fn departure(&self) -> Departure<P>
+    pub fn last_access(&self) -> LastAccess<P>
     where
         P: Clone,
     {
-        Departure(self.claims.clone())
+        LastAccess(self.claims.clone())
     }
 
     /// Returns the oldest untaken publication: its entry, and its descriptor as of now.

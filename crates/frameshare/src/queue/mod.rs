@@ -45,5 +45,5 @@ pub enum Sleeper {
     Futex,
 }
 
-pub use consumer::{Consumer, Departure, Taken};
+pub use consumer::{Consumer, LastAccess, Taken};
 pub use producer::{Ordered, Producer, Revocation, Violation, order_before_flags};

@@ -111,7 +111,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     }
 
     /// Announces to the simulated driver that the exporter has learnt of the reader's end.
-    pub fn note_departure(&self) {
+    pub fn note_last_access(&self) {
         order::after_load(&self.claims[claims::SLEEPING]);
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use frameshare_gpu_harness::Link;
 use frameshare_gpu_harness::testing::{self, simulated::driver, times};
 
-/// Suites that depend on which stream is slow. They run with the adversary, too, and with more seeds
-/// in `make test-long`.
+/// Suites that depend on which stream is slow. They run with the adversary, too, and with more
+/// seeds in `make test-long`.
 const SEEDED: [&str; 9] = [
     "engine-backlog",
     "engine-captures",

@@ -412,7 +412,7 @@ impl Leases {
 
     /// Takes all leases away and returns their areas. The reader has ended, or gets no more time.
     pub fn take_all(&mut self) -> Vec<AreaIndex> {
-        self.producer.note_departure();
+        self.producer.note_last_access();
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
     }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     fence::{FenceError, ReaderFence},
     gpu::{self, DeferredDrop},
-    queue::{Consumer, Departure},
+    queue::{Consumer, LastAccess},
     service::Handle,
     sys::{ProcessLock, Socket, Wake, Words},
 };
@@ -46,7 +46,7 @@ pub(in crate::reader) struct Channel {
     /// The reason in the last close message.
     closed: Mutex<Option<Reason>>,
     watcher: OnceLock<Watcher>,
-    departure: Option<Departure<Words>>,
+    last_access: Option<LastAccess<Words>>,
     // Dropped last: on the hang-up the exporter destroys the events that were opened here, and an
     // opened event is undefined after that.
     wake: Arc<Wake>,
@@ -94,7 +94,7 @@ impl Channel {
     ) -> Self {
         Self {
             session,
-            departure: Some(consumer.departure()),
+            last_access: Some(consumer.last_access()),
             consumer,
             held: AtomicU32::new(0),
             streams: OnceLock::new(),
@@ -269,8 +269,8 @@ impl Drop for Channel {
         }
         if let Some(streams) = self.streams.take() {
             let (context, trail) = (streams.context().clone(), streams.trail());
-            let (fence, departure) = (self.fence.take(), self.departure.take());
-            let connected = (streams, fence, departure, self.wake.clone(), self.socket.clone());
+            let (fence, last_access) = (self.fence.take(), self.last_access.take());
+            let connected = (streams, fence, last_access, self.wake.clone(), self.socket.clone());
             gpu::drop_behind(&context, trail, connected);
         }
     }

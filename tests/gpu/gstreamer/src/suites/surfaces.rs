@@ -123,8 +123,8 @@ fn never_stalls(_: u64) -> Result<String> {
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
-/// A frame is not copied because of surfaces that readers have released meanwhile. Another thread of
-/// the sink may be returning them at that moment, so one run of five is enough.
+/// A frame is not copied because of surfaces that readers have released meanwhile. Another thread
+/// of the sink may be returning them at that moment, so one run of five is enough.
 fn released(_: u64) -> Result<String> {
     // One more, and the next frame would be copied.
     const HELD: usize = 6;
