@@ -186,8 +186,12 @@ impl ExporterFence for ExporterEvents {
         signals: &mut Signals,
     ) -> Result<(), FenceError> {
         let ready = of(&self.events.ready, entry)?;
-        self.stream.wait(signals.written(FenceKind::Event)?).map_err(failed(FenceKind::Event))?;
-        ready.record(&self.stream).map_err(failed(FenceKind::Event))
+        let written = signals.written(FenceKind::Event)?;
+        let signal = |stream: &Stream| {
+            stream.wait(written)?;
+            ready.record(stream)
+        };
+        self.stream.queue(signal).map_err(failed(FenceKind::Event))
     }
 
     fn poll_released(&mut self, entry: EntryIndex, _sequence: Sequence) -> Result<FenceState, FenceError> {

@@ -6,11 +6,26 @@
 //! A call that waits for all work of a context does not return while such a stream is blocked, not
 //! even if the stream has been destroyed, and meanwhile the driver lets no thread create a stream
 //! or an event (measured on an H200, driver 580: cuMemHostUnregister, cuMemFree, cuMemFreeHost). So
-//! memory whose release is such a call is dropped behind these streams.
+//! memory whose release is such a call is dropped behind these streams, and they get no work while
+//! it is freed.
 
 use crate::sys::PerProcess;
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long work for such a stream waits for memory that is being freed. The driver frees it behind
+/// other work of the context, which mostly takes less than a frame.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Locked for writing while memory is freed, and for reading while such a stream gets work.
+static FREEING: PerProcess<RwLock<()>> = PerProcess::new(RwLock::default);
 
 static STREAMS: PerProcess<Mutex<Vec<Weak<Stream>>>> = PerProcess::new(Mutex::default);
 
@@ -23,6 +38,25 @@ pub(super) fn add(stream: &Arc<Stream>) {
     let mut streams = streams();
     streams.retain(|stream| stream.strong_count() > 0);
     streams.push(Arc::downgrade(stream));
+}
+
+/// Keeps such streams from getting work while the caller frees memory.
+pub(super) fn begin_freeing() -> RwLockWriteGuard<'static, ()> {
+    FREEING.get().write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps memory from being freed while the caller gives work to such a stream. `None` if memory is
+/// being freed and that does not end in time: it may be the caller that it waits for.
+pub(super) fn begin_work() -> Option<RwLockReadGuard<'static, ()>> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match FREEING.get().try_read() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() > until => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+        }
+    }
 }
 
 /// Returns an event behind the present work of each such stream of a context that has work. `None`

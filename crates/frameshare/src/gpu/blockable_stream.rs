@@ -4,7 +4,7 @@
 
 use super::{blockable, deferred_drop::drop_behind};
 use frameshare_cuda::{Status, stream::Stream};
-use std::{ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 /// A stream that another process can block. It is destroyed when its work is done: never, if that
 /// process blocked it and died.
@@ -17,13 +17,11 @@ impl BlockableStream {
         blockable::add(&stream);
         Self(stream)
     }
-}
 
-impl Deref for BlockableStream {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        &self.0
+    /// Queues work. No memory is freed meanwhile: behind a blocked stream that would not end.
+    pub fn queue<T>(&self, work: impl FnOnce(&Stream) -> T) -> T {
+        let _memory_stays = blockable::begin_work();
+        work(&self.0)
     }
 }
 

@@ -139,6 +139,8 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let is_unnamed = matches!(waiting.work.record(), Err(Error::Missing { .. }));
     if is_unnamed || waiting.is_pending() {
         POLLER.add(waiting);
+    } else {
+        waiting.free();
     }
 }
 
@@ -206,6 +208,19 @@ impl Waiting {
         let (work, since) = (Work::of(gpu), Instant::now());
         Self { work, since, memory: Some(Box::new(memory)), _deferred: DeferredDrop::new() }
     }
+
+    /// Frees the memory: later, if a stream that another process can block has got work meanwhile.
+    fn free(mut self) {
+        // What is dropped with other memory is freed with it.
+        let _no_new_work = DROPPING.get().is_null().then(blockable::begin_freeing);
+        match blockable::ends(&self.work.gpu) {
+            Some(ends) if ends.is_empty() => drop(self),
+            ends => {
+                self.work.done = ends;
+                POLLER.add(self);
+            }
+        }
+    }
 }
 
 impl Drop for Waiting {
@@ -223,6 +238,10 @@ impl Polled for Waiting {
 
     fn quiet_since(&self) -> Instant {
         self.since
+    }
+
+    fn done(self) {
+        self.free();
     }
 }
 
