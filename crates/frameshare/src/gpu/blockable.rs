@@ -69,3 +69,16 @@ pub(super) fn ends(gpu: &Arc<Context>) -> Option<Vec<Event>> {
     };
     streams.iter().filter(|stream| is_busy(stream)).map(|stream| Event::behind(stream).ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_waits_for_freeing_but_not_without_end() {
+        let freeing = begin_freeing();
+        assert!(begin_work().is_none());
+        drop(freeing);
+        assert!(begin_work().is_some());
+    }
+}

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::fs;
 use std::os::fd::IntoRawFd as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ use frameshare::{Endpoint, Format, Sequence, Wait};
 use frameshare_cuda::capture;
 use frameshare_cuda::context::Context;
 use frameshare_cuda::event::Event;
-use frameshare_cuda::host::Registration;
+use frameshare_cuda::fence::timeline::Page;
+use frameshare_cuda::host::{Access, Registration};
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
@@ -209,11 +210,23 @@ impl Exporting {
             Command::Circulate(circulate) => return self.circulate(circulate).map(Reply::Circulated),
             Command::DropAfter { sources, us } => return self.drop_after(sources, us).map(Reply::Number),
             Command::DropAfterInCapture => self.drop_after_in_capture()?,
+            Command::DropRegistered { us } => self.drop_registered(us)?,
             Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
             other => return misplaced(&other),
         }
         Ok(Reply::Done)
+    }
+
+    fn drop_registered(&self, us: u64) -> Result<()> {
+        let gpu = &self.gpu.context;
+        let stream = Stream::new(gpu)?;
+        gpu::stall(&stream, us)?;
+        let words: Arc<Vec<AtomicU64>> = Arc::new((0..512).map(AtomicU64::new).collect());
+        let page = Page::new(gpu, words, Access::ReadWrite)?;
+        let done = Event::behind(&stream)?;
+        frameshare::drop_behind(gpu, Some(vec![done]), (page, stream));
+        Ok(())
     }
 
     fn publish(&mut self, job: &Publish) -> Result<Published> {

@@ -95,6 +95,11 @@ pub enum Command {
     /// Passes user data that calls the exporter when it is dropped to `drop_after`, while the
     /// writing stream is captured.
     DropAfterInCapture,
+    /// Drops host memory that is registered with the driver, behind a stream that stalls for this
+    /// time.
+    DropRegistered {
+        us: u64,
+    },
     /// Copies from so many sources in turns, each when the one before has come back, with a delay
     /// of the stream before each; publishes the copies unless the exporter has no GPU. Reports the
     /// duration in ms.

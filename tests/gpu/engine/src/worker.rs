@@ -177,6 +177,7 @@ impl Worker {
             | Command::Circulate(_)
             | Command::DropAfter { .. }
             | Command::DropAfterInCapture
+            | Command::DropRegistered { .. }
             | Command::HostMemory { .. }
             | Command::PublishHeld
             | Command::LimitFiles { .. }

@@ -284,7 +284,8 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
 }
 
 /// A reader records again the ready events it received, and dies. Recording such an event again
-/// blocks the recording stream, which is only the signal stream of that reader.
+/// blocks the recording stream, which is only the signal stream of that reader. Memory that could
+/// be freed then must stay: the driver would wait for that stream, and hold up other threads.
 fn reader_recorded_over(seed: u64) -> Result<String> {
     require_own_streams()?;
     let mut longest = HeldUp::default();
@@ -293,8 +294,10 @@ fn reader_recorded_over(seed: u64) -> Result<String> {
         let mut rogue = Peer::new()?;
         let connect = Connect { max_held: Some(3), ..scenario.setup.lossless(8, Some(FenceKind::Event)) };
         rogue.execute(Command::Rogue(connect))?;
-        rogue.execute(Command::RecordOver { us: FOREVER_US })?;
         scenario.victim.kill()?;
+        scenario.setup.await_readers(3)?;
+        rogue.execute(Command::RecordOver { us: FOREVER_US })?;
+        scenario.setup.exporter.execute(Command::DropRegistered { us: 50_000 })?;
         scenario.publish()?;
         std::thread::sleep(Duration::from_millis(100));
         rogue.kill()?;
