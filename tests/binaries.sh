@@ -5,7 +5,7 @@
 #   tests/binaries.sh [--except] FOLDER... [-- COMMAND...]
 #
 # Runs the packages in these folders, or with --except all others. COMMAND, if given, runs each binary. NOT lists names of
-# test binaries to leave out, SKIP lists tests to leave out as BINARY:FILTER. At least six tests run at once, unless
+# test binaries to leave out, SKIP lists tests to leave out as BINARY:FILTER. At least four tests run at once, unless
 # RUST_TEST_THREADS says otherwise.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 # Tests of several processes sleep most of the time: 18 s of CPU time in 80 s of `faults` with two threads.
 threads=$(nproc)
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads > 6 ? threads : 6))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads > 4 ? threads : 4))}
 failed=0
 while IFS=$'\t' read -r folder program name; do
   [ -n "$program" ] || continue

@@ -305,7 +305,14 @@ fn free_in_order(address: usize, stream: usize) -> Answer {
     }
     start_freeing(&region)?;
     let (start, len) = (region.start, region.len);
-    submit(&stream, Op::Driver(Box::new(move || finish_free(&region))), Vec::new(), vec![(start, len)])?;
+    // Its addresses are free when the item is complete.
+    let region = Mutex::new(Some(region));
+    let free = move || {
+        if let Some(region) = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
+            finish_free(&region);
+        }
+    };
+    submit(&stream, Op::Driver(Box::new(free)), Vec::new(), vec![(start, len)])?;
     Ok(())
 }
 
