@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import ROOT, simulated_driver
@@ -35,9 +36,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case_passes_on_the_simulated_driver(name):
-    done = subprocess.run(
+def run(name):
+    return subprocess.run(
         [sys.executable, ROOT / "tests" / "gpu" / "python" / "suite.py", "--exact", name],
         env={
             **os.environ,
@@ -52,5 +52,18 @@ def test_case_passes_on_the_simulated_driver(name):
         timeout=200,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def runs(request):
+    """Run the selected cases side by side: they mostly sleep."""
+    items = [item for item in request.session.items if item.module is request.module]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        yield {name: pool.submit(run, name) for name in (item.callspec.params["name"] for item in items)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_passes_on_the_simulated_driver(name, runs):
+    done = runs[name].result()
     lines = [line for line in done.stdout.decode().splitlines() if line.startswith('{"suite"')]
     assert [json.loads(line)["result"] for line in lines] == ["pass"], done.stdout.decode()
