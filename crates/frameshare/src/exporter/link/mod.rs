@@ -31,7 +31,7 @@ use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, select::Selected},
     queue::{Producer, Sleeper},
-    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words},
+    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words, process_id},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -317,9 +317,11 @@ impl Link {
     }
 
     /// Records the end of the connection. If the kernel cannot report the process's end, this
-    /// stands for it.
+    /// stands for it. So it does for a reader of this very process, which is alive and hangs up
+    /// after it has dropped its imports.
     pub fn hang_up(&mut self, process_has_ended: bool) {
-        let has_exited = process_has_ended || self.gone.is_none();
+        let is_own_process = self.peer.pid == process_id();
+        let has_exited = process_has_ended || self.gone.is_none() || is_own_process;
         self.presence = self.presence.max(if has_exited { Presence::Exited } else { Presence::HungUp });
     }
 
