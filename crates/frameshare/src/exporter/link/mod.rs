@@ -317,12 +317,17 @@ impl Link {
     }
 
     /// Records the end of the connection. If the kernel cannot report the process's end, this
-    /// stands for it. So it does for a reader of this very process, which is alive and hangs up
-    /// after it has dropped its imports.
+    /// stands for it.
     pub fn hang_up(&mut self, process_has_ended: bool) {
-        let is_own_process = self.peer.pid == process_id();
-        let has_exited = process_has_ended || self.gone.is_none() || is_own_process;
+        let has_exited = process_has_ended || self.gone.is_none();
         self.presence = self.presence.max(if has_exited { Presence::Exited } else { Presence::HungUp });
+    }
+
+    /// Returns whether the reader may have memory imported. One of this very process, which is
+    /// alive, has dropped its imports when it hangs up.
+    pub fn may_import(&self) -> bool {
+        let is_own_process = self.peer.pid == process_id();
+        self.presence < if is_own_process { Presence::HungUp } else { Presence::Exited }
     }
 
     /// Records the reader's close message. Returns true if it had sent one already.

@@ -92,7 +92,7 @@ impl State {
         // An opened event is undefined once its creator has destroyed it.
         let shares_events = link.leases.has_events() && link.presence() < Presence::HungUp;
         shares_events
-            || link.presence() < Presence::Exited
+            || link.may_import()
                 && link.imports.generations().any(|id| kind_of(id).is_some_and(frees_imports_first))
     }
 
