@@ -45,9 +45,11 @@ impl Crate {
         let text = |path: &PathBuf| fs::read_to_string(path).expect("a source file can be read");
         let files = sources(src).into_iter().map(|path| {
             let below = path.strip_prefix(src).expect("it is below the folder").to_owned();
-            (below, text(&path))
+            (below, path)
         });
-        Self::of(files)
+        let is_test = |below: &Path| below.iter().any(|part| part == "tests" || part == "tests.rs");
+        let product = files.filter(|(below, _)| !is_test(below));
+        Self::of(product.map(|(below, path)| (below, text(&path))))
     }
 
     /// The crate with these files: paths below its `src` folder, and texts.
@@ -143,14 +145,12 @@ fn module(path: &Path) -> Module {
     parts
 }
 
-/// Returns the source files below a folder, without tests.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+/// Returns the source files below a folder.
+pub fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a source folder can be read");
     let entries = entries.map(|entry| entry.expect("a folder can be listed").path());
-    let is_test = |path: &PathBuf| ["tests", "tests.rs"].iter().any(|name| path.ends_with(name));
     let files = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
-    let found = entries.filter(|path| !is_test(path)).flat_map(files);
-    found.filter(|path| path.extension().is_some_and(|kind| kind == "rs")).collect()
+    entries.flat_map(files).filter(|path| path.extension().is_some_and(|kind| kind == "rs")).collect()
 }
 
 /// Returns the imports of a source file, test modules left out.

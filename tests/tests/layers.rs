@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-use frameshare_tests::imports::{self, leaves};
+use frameshare_tests::imports::{self, leaves, sources};
 use serde_json::{Value, json};
 
 /// One crate of the product: which of ours it may use, and which families of outside crates it may
@@ -240,13 +240,6 @@ fn reexports_are_found_in_every_form() {
         ["Error", "device::self", "device::Uuid"]
     );
     assert_eq!(found("use frameshare_cuda::Error;\npub use frameshare_protocol::Policy;"), [""; 0]);
-}
-
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a source folder can be read");
-    let entries = entries.map(|entry| entry.expect("a folder can be listed").path());
-    let files = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
-    entries.flat_map(files).filter(|path| path.extension().is_some_and(|kind| kind == "rs")).collect()
 }
 
 /// Returns the paths below `krate` that a source file re-exports; "" is the crate itself.

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use frameshare_tests::imports::sources;
 
 use crate::program::{Language, Program};
 
@@ -167,18 +168,9 @@ fn library(name: &str) -> Result<PathBuf> {
 /// Returns when a source file of the product's crates was last changed.
 fn newest_source() -> Result<SystemTime> {
     let mut newest = SystemTime::UNIX_EPOCH;
-    let mut folders: Vec<PathBuf> = Vec::new();
     for package in std::fs::read_dir(repository().join("crates"))? {
-        folders.push(package?.path().join("src"));
-    }
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                newest = newest.max(path.metadata()?.modified()?);
-            }
+        for source in sources(&package?.path().join("src")) {
+            newest = newest.max(source.metadata()?.modified()?);
         }
     }
     Ok(newest)

@@ -211,7 +211,7 @@ impl Waiting {
 
     /// Frees the memory: later, if a stream that another process can block has got work meanwhile.
     fn free(mut self) {
-        // A thread that drops memory has begun already: this one is a part of it.
+        // A resource that another one owns is freed with it: this thread has begun already.
         let _no_new_work = DROPPING.get().is_null().then(blockable::begin_freeing);
         match blockable::ends(&self.work.gpu) {
             Some(ends) if ends.is_empty() => drop(self),

@@ -8,7 +8,7 @@
 //! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
-use super::{PerProcess, limits::is_lack_of_files, user_ns::is_overflow_uid};
+use super::{PerProcess, limits::is_lack_of_files, process_id, user_ns::is_overflow_uid};
 use frameshare_protocol::message::Nonce;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::{
@@ -68,15 +68,20 @@ impl Peer {
         is_own_or_root(self.uid)
     }
 
-    /// Returns whether it is this very process. The nonce alone is no proof, since every peer of
-    /// this process knows it; the kernel has to confirm it.
+    /// Returns whether it is in this very process: this copy of the engine, or another one.
+    pub fn is_in_this_process(&self) -> bool {
+        self.pid == process_id()
+    }
+
+    /// Returns whether it is this copy of the engine in this very process. The nonce alone is no
+    /// proof, since every peer of this process knows it; the kernel has to confirm it.
     pub fn is_this_process(&self, nonce: &Nonce) -> bool {
-        self.pid == std::process::id() && *nonce == process_nonce()
+        self.is_in_this_process() && *nonce == process_nonce()
     }
 
     /// Returns whether it is another copy of the engine in this very process.
     pub fn is_other_copy(&self, nonce: &Nonce) -> bool {
-        self.pid == std::process::id() && *nonce != process_nonce()
+        self.is_in_this_process() && *nonce != process_nonce()
     }
 
     /// Returns whether it runs as the same user as this process.

@@ -154,6 +154,15 @@ impl Stats {
     pub fn reason(&self, name: &str) -> u64 {
         self.reasons.get(name).copied().unwrap_or(0)
     }
+
+    /// Driver calls since `before`, by name with their number.
+    pub fn calls_since<'a>(&'a self, before: &Stats) -> Vec<(&'a str, u64)> {
+        let more = |(name, now): (&'a String, &u64)| {
+            let more = now - before.calls.get(name).unwrap_or(&0);
+            (more > 0).then_some((name.as_str(), more))
+        };
+        self.calls.iter().filter_map(more).collect()
+    }
 }
 
 /// Result of a read run.

@@ -31,7 +31,7 @@ use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, select::Selected},
     queue::{Producer, Sleeper},
-    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words, process_id},
+    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -326,8 +326,8 @@ impl Link {
     /// Returns whether the reader may have memory imported. One of this very process, which is
     /// alive, has dropped its imports when it hangs up.
     pub fn may_import(&self) -> bool {
-        let is_own_process = self.peer.pid == process_id();
-        self.presence < if is_own_process { Presence::HungUp } else { Presence::Exited }
+        let gone = if self.peer.is_in_this_process() { Presence::HungUp } else { Presence::Exited };
+        self.presence < gone
     }
 
     /// Records the reader's close message. Returns true if it had sent one already.

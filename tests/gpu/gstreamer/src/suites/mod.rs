@@ -19,6 +19,20 @@ use crate::peer::Peer;
 /// Frames of a case.
 const FRAMES: u64 = 40;
 
+/// Parts of the names of driver calls that allocate, free, import, export or wait.
+const COSTLY: [&str; 9] =
+    ["Alloc", "Free", "Ipc", "Import", "Export", "Synchronize", "Register", "Create", "Destroy"];
+
+/// Returns whether a driver call is costly, or has `more` in its name.
+fn is_costly(call: &str, more: &str) -> bool {
+    COSTLY.iter().chain([&more]).any(|word| call.contains(word))
+}
+
+/// The text of driver calls and their numbers.
+fn listed<'a>(calls: impl IntoIterator<Item = &'a (&'a str, u64)>) -> String {
+    calls.into_iter().map(|(call, number)| format!("{call} {number}")).collect::<Vec<_>>().join(", ")
+}
+
 const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
 /// All cases.

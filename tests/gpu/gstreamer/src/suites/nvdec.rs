@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, Descriptions, Place, autoplugging, case, complete, mistakes, play_to, right, whole};
+use super::{
+    CUDA, Case, Descriptions, Place, autoplugging, case, complete, is_costly, listed, mistakes, play_to,
+    right, whole,
+};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
 
@@ -249,37 +252,10 @@ fn steady(_: u64) -> Result<String> {
         reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;
         reader.was_read()?;
         let after = exporter.stats(Command::Stats)?;
-        let grown =
-            |call: &String| after.calls.get(call).unwrap_or(&0) - before.calls.get(call).unwrap_or(&0);
-        let words = [
-            "Alloc",
-            "Free",
-            "Ipc",
-            "Import",
-            "Export",
-            "Synchronize",
-            "Register",
-            "Create",
-            "Destroy",
-            more,
-        ];
-        let costly =
-            after.calls.keys().filter(|call| words.iter().any(|word| call.contains(word)) && grown(call) > 0);
-        let costly: Vec<_> = costly.map(|call| format!("{call} {}", grown(call))).collect();
-        ensure!(
-            costly.is_empty(),
-            "{}: {costly:?} in {} frames",
-            way.sink,
-            after.published - before.published
-        );
-        let calls = after.calls.keys().filter(|call| grown(call) > 0);
-        let calls: Vec<_> = calls.map(|call| format!("{call} {}", grown(call))).collect();
-        seen.push(format!(
-            "{}: {} frames, {}",
-            way.sink,
-            after.published - before.published,
-            calls.join(", ")
-        ));
+        let (calls, frames) = (after.calls_since(&before), after.published - before.published);
+        let costly: Vec<_> = calls.iter().filter(|(call, _)| is_costly(call, more)).collect();
+        ensure!(costly.is_empty(), "{}: {costly:?} in {frames} frames", way.sink);
+        seen.push(format!("{}: {frames} frames, {}", way.sink, listed(&calls)));
     }
     Ok(seen.join("; "))
 }
