@@ -16,6 +16,7 @@ use frameshare::{
 use frameshare_protocol::page::{ClaimState, claims_size, queue_size};
 use std::{
     cell::UnsafeCell,
+    hint,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -110,6 +111,17 @@ fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
                 ..Default::default()
             },
         );
+        // A publication takes far longer than the copy of a descriptor, on which the reader relies.
+        (0..200).for_each(|_| hint::spin_loop());
+    }
+}
+
+/// Ends the writer, also if the reader panics.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 
@@ -121,8 +133,8 @@ fn queue_alone_orders_frames() {
     let slots = Slots(std::array::from_fn(|_| UnsafeCell::new([0; WORDS])));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = End(&is_over);
         scope.spawn(|| write(&producer, &slots, &is_over));
         read(&consumer, &slots, 2_000);
-        is_over.store(true, Relaxed);
     });
 }
