@@ -113,7 +113,7 @@ def main():
     parser.add_argument("action", choices=["list", "run"])
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("what", nargs="*")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     every = calls()
     if arguments.action == "list":
         for number, (file, line, text) in enumerate(every):

@@ -41,16 +41,16 @@ impl Event {
         Event::with_flags(context, flag::EVENT_DISABLE_TIMING, None)
     }
 
-    /// Creates an event for use within this process only, and records the work queued on `stream`
-    /// so far, as [`Event::record_uncaptured`] does. Does not block.
+    /// Creates an event of `context` for use within this process only, and records the work queued
+    /// on `stream` so far, as [`Event::record_uncaptured`] does. Does not block.
     ///
     /// # Errors
     /// As [`Event::record_uncaptured`].
     ///
     /// # References
     /// CUDA driver API, cuEventCreate, cuEventRecord.
-    pub fn behind(stream: &Stream) -> Result<Event> {
-        let event = Event::new(stream.context())?;
+    pub fn behind(stream: &Stream, context: &Arc<Context>) -> Result<Event> {
+        let event = Event::new(context)?;
         event.record_uncaptured(stream)?;
         Ok(event)
     }
@@ -105,14 +105,20 @@ impl Event {
     /// [`Stream::handed_in`]: the driver may also crash, or find another stream with the same
     /// handle.
     ///
+    /// The stream may belong to another context, which may be destroyed once its work is complete:
+    /// nothing of that context is used after this call.
+    ///
     /// # Errors
     /// [`Error::Capturing`] if the stream is being captured: the record would become a part of the
-    /// graph. CUDA_ERROR_INVALID_HANDLE if the stream belongs to another context. As
-    /// [`Event::record_context`] if the stream was destroyed.
+    /// graph. As [`Event::record_context`] if the stream was destroyed.
     pub fn record_uncaptured(&self, stream: &Stream) -> Result<()> {
-        let is_ours = stream.context().raw() == self.context.raw();
+        if stream.context().raw() != self.context.raw() {
+            let relay = Stream::new(&self.context)?;
+            relay.wait_for(stream)?;
+            return self.record(&relay);
+        }
         match stream.check_uncaptured().and_then(|()| self.record(stream)) {
-            Err(error) if is_ours && error.is_invalid_stream() => self.record_context(),
+            Err(error) if error.is_invalid_stream() => self.record_context(),
             recorded => recorded,
         }
     }
@@ -186,6 +192,19 @@ impl Stream {
         let _current = self.context().push()?;
         // SAFETY: both handles are alive; 0 is the default for the flags.
         unsafe { self.context().driver().cuStreamWaitEvent(self.raw(), event.raw(), 0) }
+    }
+
+    /// Makes later work of this stream wait for the work queued on `other` so far. `other` may
+    /// belong to any context and device, as with [`Event::record_uncaptured`]. Does not block.
+    ///
+    /// # Errors
+    /// As [`Event::record_uncaptured`].
+    ///
+    /// # References
+    /// CUDA driver API, cuStreamWaitEvent; cuEventDestroy of an event that streams wait for.
+    pub fn wait_for(&self, other: &Stream) -> Result<()> {
+        // Of the other context: an event cannot be recorded on a stream of another context.
+        self.wait(&Event::behind(other, other.context())?)
     }
 }
 

@@ -134,7 +134,7 @@ impl GpuCopy {
 impl Drop for GpuCopy {
     fn drop(&mut self) {
         // No event is recorded on a stream that is being captured.
-        let done = self.streams.iter().filter_map(|stream| Event::behind(stream).ok()).collect();
+        let done = self.streams.iter().filter_map(|stream| Event::behind(stream, &self.gpu).ok()).collect();
         drop_behind(&self.gpu, Some(done), self.allocation.take());
     }
 }

@@ -118,7 +118,6 @@ impl Runner {
                 .arg(&file)
                 .arg(index.to_string())
                 .arg(folder)
-                .env("SIMCUDA_STRICT", "abort")
                 .env("SIMCUDA_ERRORS", &errors)
                 .env("SIMCUDA_ORDER", &trace)
                 .envs(program.environment.iter().map(|(name, value)| (name, value)))

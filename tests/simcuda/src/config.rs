@@ -83,9 +83,9 @@ fn read() -> Config {
         withheld: text("SIMCUDA_WITHHOLD").map(|list| withhold_list(&list)).unwrap_or_default(),
         faults: text("SIMCUDA_FAIL").map(|list| fault_list(&list)).unwrap_or_default(),
         strict: match text("SIMCUDA_STRICT").as_deref() {
-            Some("abort") => Strict::Abort,
+            Some("log") => Strict::Log,
             Some("off") => Strict::Off,
-            _ => Strict::Log,
+            _ => Strict::Abort,
         },
         errors: text("SIMCUDA_ERRORS").map(PathBuf::from),
         order: text("SIMCUDA_ORDER").map(PathBuf::from),

@@ -8,9 +8,9 @@ use crate::api::{
 };
 use crate::context_state::ContextState;
 use crate::queue::{self, Kind, Op, Point, Stream};
-use crate::{capture, config, device, handles, memory, order};
+use crate::{capture, config, device, handles, memory, order, strict};
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::{self, ThreadId};
@@ -61,6 +61,8 @@ impl Streams {
 }
 
 static CONTEXTS: RwLock<Option<HashMap<usize, Arc<Context>>>> = RwLock::new(None);
+/// Handles of destroyed contexts, which are not used again here.
+static DESTROYED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 /// Primary contexts by device, with their use counts.
 static PRIMARY: Mutex<Option<HashMap<u32, (usize, usize)>>> = Mutex::new(None);
 
@@ -72,6 +74,16 @@ thread_local! {
 pub fn find(handle: usize) -> Result<Arc<Context>, Code> {
     let contexts = CONTEXTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     contexts.as_ref().and_then(|contexts| contexts.get(&handle)).cloned().ok_or(INVALID_CONTEXT)
+}
+
+/// As [`find`], for a call that makes the context current. With a destroyed one, driver 580 answers
+/// CUDA_SUCCESS and corrupts the program's memory (measured on an H200).
+fn find_to_push(handle: usize) -> Result<Arc<Context>, Code> {
+    let destroyed = DESTROYED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if destroyed.contains(&handle) {
+        strict::violation("a destroyed context is made current: the driver corrupts memory");
+    }
+    find(handle)
 }
 
 /// Returns the current context, even if it has failed.
@@ -167,6 +179,7 @@ impl Context {
             let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             contexts.get_or_insert_default().remove(&self.handle);
         }
+        DESTROYED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(self.handle);
         let mut streams = self.streams();
         for stream in streams.own.drain(..) {
             queue::handles::remove(stream.handle);
@@ -251,7 +264,7 @@ crate::export! {
 
     fn cuCtxPushCurrent_v2(handle: usize) {
         device::ready()?;
-        find(handle)?;
+        find_to_push(handle)?;
         push(handle);
         Ok(())
     }
@@ -266,7 +279,7 @@ crate::export! {
     fn cuCtxSetCurrent(handle: usize) {
         device::ready()?;
         if handle != 0 {
-            find(handle)?;
+            find_to_push(handle)?;
         }
         STACK.with_borrow_mut(|stack| {
             stack.pop();

@@ -51,28 +51,35 @@ fn ipc_socket_is_removed_on_exit_and_kill() {
 }
 
 #[test]
-fn free_of_memory_open_elsewhere_is_reported() {
-    run("legacy_free_while_open", &[]);
-}
-
-#[test]
 fn pool_pointer_second_import_and_early_free_are_errors() {
     let errors = common::errors_file("pool");
-    run("pool_exporter", &[("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))]);
+    let errors_path = errors.to_str().expect("a path in UTF-8");
+    run("pool_exporter", &[("SIMCUDA_ERRORS", errors_path), ("SIMCUDA_STRICT", "log")]);
     std::fs::remove_file(errors).expect("the driver wrote the violations file");
 }
 
-#[test]
-fn strict_abort_mode_aborts_on_violation() {
-    let errors = common::errors_file("abort");
-    let environment =
-        [("SIMCUDA_STRICT", "abort"), ("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))];
-    let mut exporter = Process::start("frees_open_memory", &environment);
-    assert_eq!(exporter.receive(), "freeing");
-    assert!(!exporter.end().success());
+/// Runs a program until its last message, and returns the violations that abort it then.
+fn violation_of(program: &str, last: &str) -> String {
+    let errors = common::errors_file(program);
+    let environment = [("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))];
+    let mut process = Process::start(program, &environment);
+    assert_eq!(process.receive(), last);
+    assert!(!process.end().success());
     let written = std::fs::read_to_string(&errors).expect("the driver wrote the violations file");
-    assert!(written.contains("VIOLATION"), "{written}");
     std::fs::remove_file(errors).expect("remove the violations file");
+    written
+}
+
+#[test]
+fn free_of_memory_open_elsewhere_aborts() {
+    let written = violation_of("frees_open_memory", "freeing");
+    assert!(written.contains("freed while another process has it open"), "{written}");
+}
+
+#[test]
+fn use_of_destroyed_context_aborts() {
+    let written = violation_of("pushes_destroyed_context", "pushing");
+    assert!(written.contains("a destroyed context is made current"), "{written}");
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn forked_child_is_not_initialized() {
 cases! {
     vmm_exporter vmm_importer
     legacy_exporter legacy_importer legacy_exporter_to_another_namespace
-    ipc_socket legacy_free_while_open frees_open_memory
+    ipc_socket frees_open_memory pushes_destroyed_context
     pool_exporter pool_importer
     event_exporter event_recorder event_reader killed_event_exporter event_creator
     reader_of_an_idle_exporter idle_exporter
@@ -256,22 +263,6 @@ mod cases {
         );
     }
 
-    /// Frees memory that a reader has open. Returns whether the driver reported a violation.
-    fn free_is_reported() -> bool {
-        let errors = errors_file("early");
-        let environment = [("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))];
-        let mut exporter = Process::start("frees_open_memory", &environment);
-        assert_eq!(exporter.receive(), "freeing");
-        exporter.finish();
-        let written = std::fs::read_to_string(&errors).unwrap_or_default();
-        let _ = std::fs::remove_file(errors);
-        written.contains("freed while another process has it open")
-    }
-
-    pub fn legacy_free_while_open() {
-        assert!(free_is_reported());
-    }
-
     /// Exports memory to a reader that keeps it open, and frees it.
     pub fn frees_open_memory() {
         start();
@@ -282,10 +273,19 @@ mod cases {
         reader.send(&format!("memory {}", hex(&handle)));
         assert_eq!(reader.receive(), "open");
         send("freeing");
-        // With SIMCUDA_STRICT=abort this call aborts the process.
+        // This call aborts the process.
         assert_eq!(cuMemFree_v2(memory), 0);
         reader.send("done");
         reader.finish();
+    }
+
+    pub fn pushes_destroyed_context() {
+        start();
+        let destroyed = context(0);
+        assert_eq!(cuCtxDestroy_v2(destroyed), 0);
+        send("pushing");
+        // This call aborts the process.
+        assert_eq!(cuCtxPushCurrent_v2(destroyed), 0);
     }
 
     /// Opens the handle of the first message, sends the result, and waits.

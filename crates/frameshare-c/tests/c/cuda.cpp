@@ -105,10 +105,19 @@ publish_from_another_context (Cuda &cuda, frameshare::Exporter &exporter, frames
     host_reader.next (60s);
     reader.next (60s);
   }
+  // A frame whose use in the other context has ended.
+  exporter.publish (exporter.acquire ());
+  host_reader.next (60s);
+  frameshare::Frame read = reader.next (60s);
+  read.used_on_stream (stream);
+  read.done_on (stream);
+  // Nothing of a context is used after it was destroyed, behind its work.
   cuda.call ("cuCtxSetCurrent", other);
   cuda.call ("cuStreamSynchronize", stream);
   cuda.call ("cuCtxDestroy_v2", other);
   cuda.call ("cuCtxSetCurrent", own);
+  read.release ();
+  wait_for_release (reader);
   exporter.set_format (former);
 }
 

@@ -116,7 +116,7 @@ impl Writing {
                 let all = Stream::new(gpu).or_raise()?;
                 for stream in several {
                     let stream = stream.open(gpu)?;
-                    all.wait(&Event::behind(&stream).or_raise()?).or_raise()?;
+                    all.wait_for(&stream).or_raise()?;
                 }
                 if anywhere {
                     let written = Event::new(gpu).or_raise()?;

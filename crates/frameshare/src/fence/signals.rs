@@ -108,9 +108,9 @@ impl Signals {
             Written::On(stream) if stream.context().as_raw() == gpu.context.as_raw() => {
                 gpu.renew_written()?.record_uncaptured(stream)?;
             }
-            // An event of this context cannot be recorded there.
+            // On a stream that exists, which costs less than `record_uncaptured` does here.
             Written::On(stream) => {
-                gpu.stream.wait(&Event::behind(stream)?)?;
+                gpu.stream.wait_for(stream)?;
                 gpu.renew_written()?.record(&gpu.stream)?;
             }
             Written::Somewhere => gpu.renew_written()?.record_context()?,

@@ -146,7 +146,7 @@ impl Drop for Timeline {
     /// Unregisters the page behind the work that uses it: values that the exporter's signal stream
     /// writes. A reader's streams have passed before its fence is dropped.
     fn drop(&mut self) {
-        let behind = |stream: &Arc<Stream>| Some(vec![Event::behind(stream).ok()?]);
+        let behind = |stream: &Arc<Stream>| Some(vec![Event::behind(stream, stream.context()).ok()?]);
         let done = self.signals.as_ref().map_or(Some(Vec::new()), behind);
         gpu::drop_behind(&self.gpu, done, self.page.clone());
     }

@@ -67,7 +67,7 @@ pub(super) fn ends(gpu: &Arc<Context>) -> Option<Vec<Event>> {
     let is_busy = |stream: &Arc<Stream>| {
         stream.context().as_raw() == gpu.as_raw() && matches!(stream.query(), Ok(Status::Pending))
     };
-    streams.iter().filter(|stream| is_busy(stream)).map(|stream| Event::behind(stream).ok()).collect()
+    streams.iter().filter(|stream| is_busy(stream)).map(|stream| Event::behind(stream, gpu).ok()).collect()
 }
 
 #[cfg(test)]

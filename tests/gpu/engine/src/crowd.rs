@@ -86,7 +86,7 @@ impl Crowd {
         }
         let (stream, memory) = &self.other;
         memory.fill(stream)?;
-        found.is_held_back = !is_done(&Event::behind(stream)?, SOON)?;
+        found.is_held_back = !is_done(&Event::behind(stream, stream.context())?, SOON)?;
         found.limited = self.readers.iter().map(|member| member.reader.stats().gpu_wait_limited).sum();
         Ok(found)
     }

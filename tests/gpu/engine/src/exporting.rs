@@ -224,7 +224,7 @@ impl Exporting {
         gpu::stall(&stream, us)?;
         let words: Arc<Vec<AtomicU64>> = Arc::new((0..512).map(AtomicU64::new).collect());
         let page = Page::new(gpu, words, Access::ReadWrite)?;
-        let done = Event::behind(&stream)?;
+        let done = Event::behind(&stream, gpu)?;
         frameshare::drop_behind(gpu, Some(vec![done]), (page, stream));
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Exporting {
                 Says::Somewhere => Written::Somewhere,
                 Says::OtherDevice => {
                     let other = self.other_device.as_ref().context("the other device is not open")?;
-                    other.stream.wait(&Event::behind(stream)?)?;
+                    other.stream.wait_for(stream)?;
                     Written::On(&other.stream)
                 }
             };

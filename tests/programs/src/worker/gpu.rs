@@ -134,7 +134,7 @@ impl Reads {
         // SAFETY: the range is a part of the buffer, which lives until the copy is verified; it is
         // not accessed before. For the frame see the header of the file.
         unsafe { stream.download(to, from, size) }?;
-        let event = Event::behind(stream)?;
+        let event = Event::behind(stream, stream.context())?;
         self.queued.push(Read { what, event, buffer, from: self.used, size, byte: byte_of(number) });
         self.used += size;
         Ok(())

@@ -11,7 +11,6 @@ use anyhow::Result;
 use frameshare::memory::Address;
 use frameshare::reader::{Config, ConnectError, Frame, Item, ReadError, Reader};
 use frameshare::{Endpoint, Interrupt, Policy};
-use frameshare_cuda::event::Event;
 use frameshare_cuda::stream::Stream;
 
 use super::{Thread, gpu, report};
@@ -97,7 +96,7 @@ impl Thread<'_> {
                     (self.stream(named), self.stream(stream), self.reading.frames.get(*name))
                 {
                     let address = held.frame.address_on(&named)?;
-                    stream.wait(&Event::behind(&named)?)?;
+                    stream.wait_for(&named)?;
                     self.read(name, &stream, address, true)?;
                 }
             }

@@ -359,7 +359,9 @@ impl State {
     /// As [`Pinned::record`].
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
-        match self.pinned.record(stream) {
+        // An exporter without a GPU has no context of its own.
+        let context = self.gpu().unwrap_or(stream.context()).clone();
+        match self.pinned.record(stream, &context) {
             Ok(done) => {
                 self.pinned.hold(done, what);
                 Ok(())

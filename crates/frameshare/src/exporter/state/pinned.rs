@@ -28,17 +28,18 @@ impl Pinned {
         self.waiting.len()
     }
 
-    /// Records the work queued on `stream` so far.
+    /// Records the work queued so far on `stream`, which may be of another context than the
+    /// exporter's, `context`.
     ///
     /// # Errors
     /// As [`Event::record_uncaptured`].
-    pub fn record(&mut self, stream: &Stream) -> frameshare_cuda::Result<Event> {
-        let event = self.event(stream.context())?;
+    pub fn record(&mut self, stream: &Stream, context: &Arc<Context>) -> frameshare_cuda::Result<Event> {
+        let event = self.event(context)?;
         event.record_uncaptured(stream)?;
         Ok(event)
     }
 
-    /// Records all work of a context so far.
+    /// Records all work of the exporter's context so far.
     ///
     /// # Errors
     /// As [`Event::record_context`].
@@ -49,11 +50,7 @@ impl Pinned {
     }
 
     fn event(&mut self, context: &Arc<Context>) -> frameshare_cuda::Result<Event> {
-        let same = |event: &Event| event.context().as_raw() == context.as_raw();
-        match self.spare.iter().position(same) {
-            Some(index) => Ok(self.spare.swap_remove(index)),
-            None => Event::new(context),
-        }
+        self.spare.pop().map_or_else(|| Event::new(context), Ok)
     }
 
     /// Pins a resource until the recorded work is done.

@@ -106,9 +106,9 @@ impl State {
             _ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {
                 return self.dropped.push(held);
             }
-            (Written::On(stream), _) => (self.pinned.record(stream), stream.context().clone()),
+            (Written::On(stream), Some(gpu)) => (self.pinned.record(stream, gpu), stream.context().clone()),
             (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
-            (Written::Cpu, _) | (Written::Somewhere, None) => return self.dropped.push(held),
+            (Written::Cpu, _) | (_, None) => return self.dropped.push(held),
         };
         match recorded {
             Ok(written) => {

@@ -318,9 +318,10 @@ impl Frame {
     /// Any error that the driver returns, also if the stream is being captured into a CUDA graph.
     /// A stream that was named before is waited for as before then.
     pub fn done_on(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
-        match self.lease() {
-            Some(lease) if self.is_on_gpu() => lease.reads().done_on(stream),
-            _ => Ok(()),
+        let Some(lease) = self.lease().filter(|_| self.is_on_gpu()) else { return Ok(()) };
+        match lease.channel.context() {
+            Some(context) => lease.reads().done_on(stream, context),
+            None => Ok(()),
         }
     }
 

@@ -204,7 +204,7 @@ impl ReleaseStreams {
                 return None;
             }
         }
-        [&lock(&self.prompt), &late].into_iter().map(|own| Event::behind(&own.stream).ok()).collect()
+        [&lock(&self.prompt), &late].into_iter().map(|own| Event::behind(&own.stream, &self.context).ok()).collect()
     }
 
     /// Hands a release over to the deferred-release thread.
@@ -226,12 +226,12 @@ impl Reads {
         (self.streams, self.anywhere) = (vec![stream], false);
     }
 
-    /// Replaces a stream by an event behind its present work.
+    /// Replaces a stream, of any context, by an event of `context` behind its present work.
     ///
     /// # Errors
     /// Any error that the driver returns; nothing has changed then.
-    pub fn done_on(&mut self, stream: &Stream) -> frameshare_cuda::Result<()> {
-        self.done.push(Event::behind(stream)?);
+    pub fn done_on(&mut self, stream: &Stream, context: &Arc<Context>) -> frameshare_cuda::Result<()> {
+        self.done.push(Event::behind(stream, context)?);
         self.streams.retain(|known| {
             (known.as_raw(), known.context().as_raw()) != (stream.as_raw(), stream.context().as_raw())
         });
@@ -311,7 +311,7 @@ impl ReleaseStream {
                 self.read.record_uncaptured(other)?;
                 return self.stream.wait(&self.read);
             }
-            self.stream.wait(&Event::behind(other)?)
+            self.stream.wait_for(other)
         })
     }
 }
