@@ -113,6 +113,8 @@ pub enum Command {
     Address(Id),
     /// Frees memory by dropping it.
     DropMemory(Id),
+    /// Frees memory on another thread, and does not wait for it.
+    DropMemoryAside(Id),
     /// Frees pool memory in the order of a stream.
     Free {
         memory: Id,

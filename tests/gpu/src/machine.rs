@@ -323,6 +323,11 @@ impl Machine {
                 self.memories.take(memory)?;
                 DONE
             }
+            Command::DropMemoryAside(memory) => {
+                let memory = self.memories.take(memory)?;
+                std::thread::spawn(move || drop(memory));
+                DONE
+            }
             Command::Free { memory, stream } => {
                 let memory = self.memories.take(memory)?;
                 let stream = self.streams.get(stream)?;

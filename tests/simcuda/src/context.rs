@@ -27,7 +27,7 @@ pub struct Context {
     flags: u32,
     streams: Mutex<Streams>,
     /// Locked for writing while a call waits for all work of the context to free memory, and for
-    /// reading while a stream or an event is created.
+    /// reading by the calls that cannot go on meanwhile.
     freeing: RwLock<()>,
     peers: Mutex<HashSet<usize>>,
 }
@@ -154,8 +154,8 @@ impl Context {
         self.streams().all().map(Stream::end).collect()
     }
 
-    /// Blocks until all work of the context is complete, destroyed streams included, and lets no
-    /// thread create a stream or an event meanwhile: so does the real driver when it frees or
+    /// Blocks until all work of the context is complete, destroyed streams included, and holds up
+    /// other threads in [`Self::wait_for_frees`]: so does the real driver when it frees or
     /// unregisters memory (measured on an H200, driver 580).
     pub fn wait_to_free(&self) {
         let _freeing = self.freeing.write().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -164,8 +164,9 @@ impl Context {
         }
     }
 
-    /// Blocks while another thread is in [`Self::wait_to_free`].
-    pub fn wait_to_create(&self) {
+    /// Blocks while another thread is in [`Self::wait_to_free`]: the creation of streams and events,
+    /// records of events, allocations of memory and copies do so (measured on an H200, driver 580).
+    pub fn wait_for_frees(&self) {
         drop(self.freeing.read().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 

@@ -128,6 +128,7 @@ fn record(event: usize, stream: usize) -> Answer {
     if stream.context != event.context {
         return Err(INVALID_HANDLE);
     }
+    context::current()?.wait_for_frees();
     event.record(&stream, Vec::new())
 }
 
@@ -199,7 +200,7 @@ crate::export! {
         if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
             return Err(INVALID_VALUE);
         }
-        context.wait_to_create();
+        context.wait_for_frees();
         if flags & INTERPROCESS == 0 {
             return insert(out, flags, None);
         }

@@ -34,7 +34,7 @@ fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
     if flags > 1 {
         return Err(INVALID_VALUE);
     }
-    context.wait_to_create();
+    context.wait_for_frees();
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
     let handle = handles::take();
     let (priority, state) = (priority.clamp(-5, 0), context.state.clone());

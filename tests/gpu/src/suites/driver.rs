@@ -230,6 +230,31 @@ fn calls_beside_a_waiting_stream(_: u64) -> Result<String> {
         peer.end().context(name)?;
         peer.finish(waiting)?;
     }
+
+    // While such a call waits, so do some calls of other threads.
+    let shared = false;
+    let beside = [
+        ("cuEventCreate", Command::Event { shared }, true),
+        ("cuStreamCreate", Command::Stream, true),
+        ("cuEventRecord", Command::Record { event, stream: other }, true),
+        ("cuMemAlloc", Command::Allocate { source: Source::Legacy, size: 4096, stream: 0 }, true),
+        ("cuEventQuery", Command::QueryEvent(event), false),
+        ("cuStreamWaitEvent", Command::Wait { stream: other, event }, false),
+        ("cuStreamWriteValue64", Command::WriteWord { page: *page, word: 1, value: 1, stream: other }, false),
+    ];
+    for ((name, call, is_held_up), turn) in beside.into_iter().zip(10..) {
+        let freed = peer.allocate(Source::Legacy, 4096)?;
+        waits(turn)?;
+        peer.execute(Command::DropMemoryAside(freed))?;
+        std::thread::sleep(UNDER_WAY);
+        peer.begin(&call)?;
+        std::thread::sleep(UNDER_WAY);
+        let has_waited = !peer.has_reported()?;
+        timeline.store(0, turn);
+        peer.end().context(name)?;
+        ensure!(has_waited == is_held_up, "beside cuMemFree, {name} has waited: {has_waited}");
+        peer.finish(waiting)?;
+    }
     Ok(if has_kernels { String::new() } else { "without kernels".to_owned() })
 }
 

@@ -9,7 +9,7 @@
 //! device addresses.
 
 use crate::api::{Answer, INVALID_VALUE, In, NOT_SUPPORTED};
-use crate::context::submit;
+use crate::context::{self, submit};
 use crate::stream;
 use crate::work::{Part, Source, Work, span};
 
@@ -48,6 +48,7 @@ fn copy(to: Rows, from: Rows, width: usize, height: usize, stream: usize, return
     if width == 0 || height == 0 {
         return Ok(());
     }
+    context::current()?.wait_for_frees();
     if to.address == 0 || from.address == 0 || (height > 1 && (to.pitch < width || from.pitch < width)) {
         return Err(INVALID_VALUE);
     }

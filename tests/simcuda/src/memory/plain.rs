@@ -62,6 +62,7 @@ fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
     if size == 0 {
         return Err(INVALID_VALUE);
     }
+    context.wait_for_frees();
     let device = context.state.device;
     let len = sys::round_up(size, GRANULE);
     let charge = Charge::take(device, len)?;
