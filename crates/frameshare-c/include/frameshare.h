@@ -359,7 +359,8 @@ typedef struct frameshare_reader_stats {
   /** Time spent spinning for items, and frames that came during a spin. */
   uint64_t spin_time_ns;
   uint64_t spin_frames;
-  /** Frames that came when they were written, since enough GPU streams of this process waited for others. */
+  /** Frames that came when they were written, since enough GPU streams of this process waited for others, or GPU
+   *  memory was to be freed. */
   uint64_t gpu_wait_limited;
   /** The exporter's process. */
   uint32_t exporter_pid;

@@ -164,8 +164,8 @@ impl Context {
         }
     }
 
-    /// Blocks while another thread is in [`Self::wait_to_free`]: the creation of streams and events,
-    /// records of events, allocations of memory and copies do so (measured on an H200, driver 580).
+    /// Blocks while another thread is in [`Self::wait_to_free`]: most calls do so that create, end
+    /// or queue something (measured on an H200, driver 580).
     pub fn wait_for_frees(&self) {
         drop(self.freeing.read().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }

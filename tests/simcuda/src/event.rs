@@ -215,7 +215,7 @@ crate::export! {
 
     // Does not block, even if a record is pending.
     fn cuEventDestroy_v2(handle: usize) {
-        context::current()?;
+        context::current()?.wait_for_frees();
         let event = {
             let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             events.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
@@ -282,6 +282,7 @@ crate::export! {
     // not wait for the event.
     fn cuCtxRecordEvent(context: usize, event: usize) {
         let (context, event) = (of_context(context)?, find(event)?);
+        context.wait_for_frees();
         if event.context != context.handle {
             return Err(INVALID_HANDLE);
         }

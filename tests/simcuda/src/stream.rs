@@ -66,7 +66,7 @@ crate::export! {
 
     // Does not block: queued work continues, and a blocked stream can be destroyed.
     fn cuStreamDestroy_v2(handle: usize) {
-        context::current()?;
+        context::current()?.wait_for_frees();
         let stream = handles::remove(handle).ok_or(INVALID_HANDLE)?;
         if let Ok(context) = context::find(stream.context) {
             context.streams().destroy(handle);
@@ -126,6 +126,7 @@ crate::export! {
 
     fn cuLaunchHostFunc(handle: usize, call: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) {
         let (stream, call) = (find(handle)?, call.ok_or(INVALID_VALUE)?);
+        context::current()?.wait_for_frees();
         let function = HostFunction::Plain { call, data: data as usize };
         submit(&stream, Op::Host(function), Vec::new(), Vec::new())?;
         Ok(())

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Streams that another process can block, and leave blocked if it dies: those that record events
-//! which that process can record as well.
+//! Streams that another process can block: those that record events which that process can record
+//! as well, which stay blocked if it dies, and those that wait for frames which it writes.
 //!
 //! A call that waits for all work of a context does not return while such a stream is blocked, not
-//! even if the stream has been destroyed, and meanwhile the driver lets no thread create a stream
-//! or an event (measured on an H200, driver 580: cuMemHostUnregister, cuMemFree, cuMemFreeHost). So
-//! memory whose release is such a call is dropped behind these streams, and they get no work while
-//! it is freed.
+//! even if the stream has been destroyed, and meanwhile the driver lets no thread create a stream,
+//! record an event or copy (measured on an H200, driver 580: cuMemHostUnregister, cuMemFree,
+//! cuMemFreeHost). So memory whose release is such a call is dropped behind these streams, and they
+//! get no work while it is freed.
 
 use crate::sys::PerProcess;
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        TryLockError, Weak,
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -28,6 +30,46 @@ const PAUSE: Duration = Duration::from_micros(50);
 static FREEING: PerProcess<RwLock<()>> = PerProcess::new(RwLock::default);
 
 static STREAMS: PerProcess<Mutex<Vec<Weak<Stream>>>> = PerProcess::new(Mutex::default);
+
+/// Tells whether streams wait for frames: see [`set_waits`].
+static HAS_WAITS: PerProcess<OnceLock<fn() -> bool>> = PerProcess::new(OnceLock::default);
+
+/// Number of [`NoWaits`].
+static NO_WAITS: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::default);
+
+/// Keeps streams from waiting for frames as long as it lives.
+#[derive(Debug)]
+pub(super) struct NoWaits(());
+
+impl NoWaits {
+    pub fn new() -> Self {
+        NO_WAITS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for NoWaits {
+    fn drop(&mut self) {
+        // A forked child has not counted those of its parent.
+        let _ = NO_WAITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    }
+}
+
+/// Names the function that tells whether streams of this process wait for frames. It has to see
+/// each wait that began when [`may_wait`] was true.
+pub(crate) fn set_waits(has_waits: fn() -> bool) {
+    HAS_WAITS.get_or_init(|| has_waits);
+}
+
+/// Returns whether a stream may wait for a frame: not while memory is to be freed.
+pub(crate) fn may_wait() -> bool {
+    NO_WAITS.load(Ordering::SeqCst) == 0
+}
+
+/// Returns whether streams wait for frames.
+pub(super) fn has_waits() -> bool {
+    HAS_WAITS.get().get().is_some_and(|has_waits| has_waits())
+}
 
 fn streams() -> MutexGuard<'static, Vec<Weak<Stream>>> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)

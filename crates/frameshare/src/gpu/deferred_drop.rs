@@ -10,7 +10,7 @@
 //! never freed.
 
 use super::{
-    blockable,
+    blockable::{self, NoWaits},
     poller::{Polled, Poller},
 };
 use crate::sys::PerProcess;
@@ -66,6 +66,8 @@ impl Work {
 struct Waiting {
     work: Work,
     since: Instant,
+    /// From the end of the work on: streams that wait for frames would begin anew without end.
+    no_waits: Option<NoWaits>,
     memory: Option<Box<dyn Any + Send>>,
     /// Dropped last.
     _deferred: DeferredDrop,
@@ -205,8 +207,8 @@ impl<T: Any + Send> Drop for DropWhenIdle<T> {
 
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
-        let (work, since) = (Work::of(gpu), Instant::now());
-        Self { work, since, memory: Some(Box::new(memory)), _deferred: DeferredDrop::new() }
+        let (work, since, memory) = (Work::of(gpu), Instant::now(), Some(Box::new(memory) as _));
+        Self { work, since, no_waits: None, memory, _deferred: DeferredDrop::new() }
     }
 
     /// Frees the memory: later, if a stream that another process can block has got work meanwhile.
@@ -216,7 +218,7 @@ impl Waiting {
         match blockable::ends(&self.work.gpu) {
             Some(ends) if ends.is_empty() => drop(self),
             ends => {
-                self.work.done = ends;
+                (self.work.done, self.no_waits) = (ends, None);
                 POLLER.add(self);
             }
         }
@@ -233,7 +235,11 @@ impl Drop for Waiting {
 
 impl Polled for Waiting {
     fn is_pending(&mut self) -> bool {
-        self.work.is_pending()
+        if self.work.is_pending() {
+            return true;
+        }
+        self.no_waits.get_or_insert_with(NoWaits::new);
+        blockable::has_waits()
     }
 
     fn quiet_since(&self) -> Instant {

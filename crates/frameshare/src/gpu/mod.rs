@@ -7,6 +7,7 @@ mod blockable_stream;
 mod deferred_drop;
 pub(crate) mod poller;
 
+pub(crate) use blockable::{may_wait, set_waits};
 pub(crate) use blockable_stream::BlockableStream;
 pub(crate) use deferred_drop::DeferredDrop;
 pub use deferred_drop::{DropWhenIdle, drop_behind, wait_for_deferred_drops};

@@ -34,6 +34,6 @@ pub struct Stats {
     /// Frames that arrived during a spin. For these the exporter sent no wake-up.
     pub spin_frames: u64,
     /// Frames that were delivered when they were written, since as many GPU streams of this process
-    /// as frameshare allows were waiting for frames of its readers.
+    /// as frameshare allows were waiting for frames of its readers, or GPU memory was to be freed.
     pub gpu_wait_limited: u64,
 }

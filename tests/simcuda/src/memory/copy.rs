@@ -113,6 +113,7 @@ fn set(
     if width == 0 || height == 0 {
         return Ok(());
     }
+    context::current()?.wait_for_frees();
     let address = address as usize;
     if !address.is_multiple_of(size) || (height > 1 && pitch < width) {
         return Err(INVALID_VALUE);

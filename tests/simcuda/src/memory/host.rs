@@ -24,6 +24,7 @@ fn allocate(out: Out<*mut c_void>, size: usize) -> Answer {
     if size == 0 {
         return Err(INVALID_VALUE);
     }
+    context.wait_for_frees();
     let mapping = Mapping::anonymous(sys::round_up(size, PAGE))?;
     let region =
         Region::new(mapping, size, context.state.device, context.handle, Kind::HostAllocated, READ_WRITE);

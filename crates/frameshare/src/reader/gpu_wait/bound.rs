@@ -10,8 +10,11 @@
 //! A frame that is delivered before it is written counts until it is written: as the streams that
 //! wait for it, or as one stream while none waits yet. A stream counts once, whatever it waits for.
 //! A reader's next frame is expected on a stream that waits for an earlier one.
+//!
+//! Nor does a stream begin to wait while this process is about to free memory: see
+//! [`gpu::set_waits`].
 
-use crate::{fence::ReaderFence, sys::PerProcess};
+use crate::{fence::ReaderFence, gpu, sys::PerProcess};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{EntryIndex, Sequence};
 use std::{
@@ -57,7 +60,7 @@ impl Waits {
     }
 
     /// Counts a frame that is about to be delivered before it is written. Returns false if enough
-    /// streams wait already. Ends the waits for frames that are written; with timeline fences
+    /// streams wait already, or memory is to be freed. Ends the waits for frames that are written; with timeline fences
     /// without a call of the driver.
     pub fn begin(&self, fence: &Arc<dyn ReaderFence>, entry: EntryIndex, sequence: Sequence) -> bool {
         // Dropped after the lock, since the end of a fence may call the driver.
@@ -76,11 +79,26 @@ impl Waits {
         streams.dedup();
         let without = waits.iter().filter(|wait| wait.streams.is_empty()).count();
         let is_expected = waits.iter().any(|wait| wait.is_of(fence) && !wait.streams.is_empty());
-        let is_allowed = streams.len() + without + usize::from(!is_expected) <= MAX_WAITS;
+        let is_bounded = streams.len() + without + usize::from(!is_expected) <= MAX_WAITS;
+        // With the lock: `is_any` sees this wait, or this thread sees that there is to be none.
+        let is_allowed = is_bounded && gpu::may_wait();
         if is_allowed {
             waits.push(Wait { fence: Arc::downgrade(fence), entry, sequence, streams: Vec::new() });
         }
         is_allowed
+    }
+
+    /// Returns whether a frame that was delivered is not written.
+    pub fn is_any(&self) -> bool {
+        // Dropped after the lock, as above.
+        let mut fences = Vec::new();
+        let waits = self.lock();
+        waits.iter().any(|wait| {
+            let Some(fence) = wait.fence.upgrade() else { return false };
+            let is_held_back = fence.is_held_back(wait.entry, wait.sequence);
+            fences.push(fence);
+            is_held_back
+        })
     }
 
     /// Records that a stream waits for a frame. Frames that were delivered when they were written

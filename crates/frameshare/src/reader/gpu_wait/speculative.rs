@@ -5,6 +5,7 @@
 use super::{bound::WAITS, pending::PendingFrames, unblock::Orphan, watch};
 use crate::{
     fence::{FenceError, FenceFault, ReaderFence},
+    gpu,
     reader::{
         config::Config,
         error::{ProtocolViolation, ReadError},
@@ -92,6 +93,9 @@ impl GpuWait {
         let kind = fence.kind();
         let pending = Arc::new(PendingFrames::new(fence));
         let is_speculative = settings.is_speculative(kind);
+        if is_speculative {
+            gpu::set_waits(|| WAITS.is_any());
+        }
         if is_speculative && kind == FenceKind::Timeline && !settings.is_local {
             watch::watch(channel, &pending, context, gone, settings.fence_timeout);
         }
@@ -137,7 +141,7 @@ impl GpuWait {
     }
 
     /// Returns whether to deliver the next frame, which is not written: not if enough streams of
-    /// the process wait. A frame that is not written when the exporter dies never will be.
+    /// the process wait, or memory is to be freed. A frame that is not written when the exporter dies never will be.
     pub fn deliver_unwritten(&mut self, entry: EntryIndex, sequence: Sequence, is_connected: bool) -> bool {
         let is_speculative = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
         let delivers = is_speculative && WAITS.begin(self.pending.fence(), entry, sequence);

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::Place;
 
-use super::{Case, FENCES, FOREVER_US, Needs, PATIENCE_MS, Setup, case};
+use super::{Case, FENCES, FOREVER_US, Needs, PATIENCE_MS, Setup, case, to_the_end};
 use crate::crowd::SIZE;
-use crate::job::{Bind, Command, Connect, Publish};
+use crate::job::{Bind, Command, Connect, Publish, Read};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-waits";
@@ -17,6 +17,7 @@ const SUITE: &str = "engine-waits";
 pub const CASES: &[Case] = &[
     case(SUITE, "many-readers-of-a-late-exporter", late_exporter),
     case(SUITE, "many-readers-of-a-killed-exporter", killed_exporter),
+    case(SUITE, "reader-leaves-beside-a-waiting-stream", reader_leaves),
     Case { suite: SUITE, name: "rings", seconds: 120, needs: Needs::Nothing, conduct: rings },
 ];
 
@@ -28,13 +29,13 @@ const CHANNELS: u64 = 8;
 const AT_ONCE_MS: u64 = 500;
 
 /// An exporter whose next frame is not written, and a process with many readers of it.
-fn crowded(fence: FenceKind, seed: u64) -> Result<(Setup, Peer)> {
+fn crowded(readers: usize, fence: FenceKind, seed: u64) -> Result<(Setup, Peer)> {
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(64), ..Bind::default() };
     let setup = Setup::with(seed, bind)?;
     let crowd = Peer::new()?;
     let connect = Connect { max_held: Some(1), ..setup.lossless(0, Some(fence)) };
-    crowd.execute(Command::Crowd { connect, readers: READERS })?;
-    setup.await_readers(READERS)?;
+    crowd.execute(Command::Crowd { connect, readers })?;
+    setup.await_readers(readers)?;
     setup.exporter.execute(Command::Stall { us: FOREVER_US })?;
     setup.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() })?;
     Ok((setup, crowd))
@@ -45,7 +46,7 @@ fn crowded(fence: FenceKind, seed: u64) -> Result<(Setup, Peer)> {
 fn late_exporter(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in FENCES {
-        let (setup, crowd) = crowded(fence, seed)?;
+        let (setup, crowd) = crowded(READERS, fence, seed)?;
         let early = crowd.take_each(AT_ONCE_MS)?;
         ensure!((1..CHANNELS).contains(&early.frames), "{fence}: {early:?}");
         ensure!(!early.is_held_back, "{fence}: another stream is held back: {early:?}");
@@ -64,7 +65,7 @@ fn late_exporter(seed: u64) -> Result<String> {
 /// The exporter is killed: the streams that wait are unblocked and no longer counted, the other
 /// readers lose the frame, and the process goes on with the next exporter as with the first.
 fn killed_exporter(seed: u64) -> Result<String> {
-    let (mut setup, crowd) = crowded(FenceKind::Timeline, seed)?;
+    let (mut setup, crowd) = crowded(READERS, FenceKind::Timeline, seed)?;
     let early = crowd.take_each(AT_ONCE_MS)?;
     setup.exporter.kill()?;
     let first = crowd.take_each(AT_ONCE_MS)?;
@@ -86,6 +87,29 @@ fn killed_exporter(seed: u64) -> Result<String> {
     ensure!(again.frames == 1, "the waits for a dead exporter still count: {again:?}");
     next.exporter.execute(Command::Resume)?;
     Ok(format!("{torn} streams were unblocked, {lost} readers lost the frame"))
+}
+
+/// A process with a stream that waits for a late frame leaves another exporter: its memory is freed
+/// behind that wait, and the process goes on meanwhile.
+fn reader_leaves(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let (setup, crowd) = crowded(1, fence, seed)?;
+        let other = Setup::new(MemoryKind::Vmm, seed)?;
+        crowd.connect(other.lossless(1, Some(FenceKind::Timeline)))?;
+        other.await_readers(1)?;
+        other.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+        // Work on a stream that is named: else the memory is freed behind all work.
+        crowd.read(Read { frames: Some(2), named: true, ..to_the_end() })?;
+        let early = crowd.take_each(AT_ONCE_MS)?;
+        ensure!(early.frames == 1 && !early.is_held_back, "{fence}: {early:?}");
+        crowd.execute(Command::Disconnect)?;
+        let late = crowd.take_each(AT_ONCE_MS)?;
+        ensure!(!late.is_held_back, "{fence}: {late:?}");
+        setup.exporter.execute(Command::Resume)?;
+        ensure!(crowd.number(Command::SettleCrowd)? == 0, "{fence}: frames are wrong");
+        crowd.execute(Command::AwaitIdle { ms: PATIENCE_MS / 10 })?;
+    }
+    Ok(String::new())
 }
 
 /// Processes that read from each other in rings, more rings than a process has hardware channels:
