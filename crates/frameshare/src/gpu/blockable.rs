@@ -9,20 +9,20 @@
 //! cuMemFreeHost). So memory whose release is such a call is dropped behind these streams, and they
 //! get no work while it is freed.
 
-use crate::sys::PerProcess;
+use crate::{monotonic_ns, sys::PerProcess};
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         TryLockError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-/// How long work for such a stream waits for memory that is being freed. The driver frees it behind
-/// other work of the context, which mostly takes less than a frame.
+/// How long work for such a stream waits for memory that is being freed, or is to be. The driver
+/// frees it behind other work of the context, which mostly takes less than a frame.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -34,25 +34,13 @@ static STREAMS: PerProcess<Mutex<Vec<Weak<Stream>>>> = PerProcess::new(Mutex::de
 /// Tells whether streams wait for frames: see [`set_waits`].
 static HAS_WAITS: PerProcess<OnceLock<fn() -> bool>> = PerProcess::new(OnceLock::default);
 
-/// Number of [`NoWaits`].
-static NO_WAITS: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::default);
+/// Time, in ns of CLOCK_MONOTONIC, until which no stream may begin to wait for a frame.
+static NO_WAITS_UNTIL: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::default);
 
-/// Keeps streams from waiting for frames as long as it lives.
-#[derive(Debug)]
-pub(super) struct NoWaits(());
-
-impl NoWaits {
-    pub fn new() -> Self {
-        NO_WAITS.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-}
-
-impl Drop for NoWaits {
-    fn drop(&mut self) {
-        // A forked child has not counted those of its parent.
-        let _ = NO_WAITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
-    }
+/// Keeps streams from waiting for frames for a while: those that wait already mostly continue
+/// within that time.
+pub(super) fn hold_off_waits() {
+    NO_WAITS_UNTIL.fetch_max(monotonic_ns() + PATIENCE.as_nanos() as u64, Ordering::SeqCst);
 }
 
 /// Names the function that tells whether streams of this process wait for frames. It has to see
@@ -61,9 +49,9 @@ pub(crate) fn set_waits(has_waits: fn() -> bool) {
     HAS_WAITS.get_or_init(|| has_waits);
 }
 
-/// Returns whether a stream may wait for a frame: not while memory is to be freed.
+/// Returns whether a stream may begin to wait for a frame: not when memory is to be freed.
 pub(crate) fn may_wait() -> bool {
-    NO_WAITS.load(Ordering::SeqCst) == 0
+    monotonic_ns() >= NO_WAITS_UNTIL.load(Ordering::SeqCst)
 }
 
 /// Returns whether streams wait for frames.

@@ -10,7 +10,7 @@
 //! never freed.
 
 use super::{
-    blockable::{self, NoWaits},
+    blockable,
     poller::{Polled, Poller},
 };
 use crate::sys::PerProcess;
@@ -24,6 +24,9 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+/// Time between two calls of [`blockable::hold_off_waits`] for one resource.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The work of a context at one moment, or a part of it.
 pub(crate) struct Work {
@@ -66,8 +69,8 @@ impl Work {
 struct Waiting {
     work: Work,
     since: Instant,
-    /// From the end of the work on: streams that wait for frames would begin anew without end.
-    no_waits: Option<NoWaits>,
+    /// Time of the last call of [`blockable::hold_off_waits`].
+    held_off: Option<Instant>,
     memory: Option<Box<dyn Any + Send>>,
     /// Dropped last.
     _deferred: DeferredDrop,
@@ -208,7 +211,7 @@ impl<T: Any + Send> Drop for DropWhenIdle<T> {
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
         let (work, since, memory) = (Work::of(gpu), Instant::now(), Some(Box::new(memory) as _));
-        Self { work, since, no_waits: None, memory, _deferred: DeferredDrop::new() }
+        Self { work, since, held_off: None, memory, _deferred: DeferredDrop::new() }
     }
 
     /// Frees the memory: later, if a stream that another process can block has got work meanwhile.
@@ -218,7 +221,7 @@ impl Waiting {
         match blockable::ends(&self.work.gpu) {
             Some(ends) if ends.is_empty() => drop(self),
             ends => {
-                (self.work.done, self.no_waits) = (ends, None);
+                self.work.done = ends;
                 POLLER.add(self);
             }
         }
@@ -238,7 +241,11 @@ impl Polled for Waiting {
         if self.work.is_pending() {
             return true;
         }
-        self.no_waits.get_or_insert_with(NoWaits::new);
+        // Without that, a reader whose frames are always late would keep it from being freed.
+        if self.held_off.is_none_or(|last| last.elapsed() > PAUSE) {
+            blockable::hold_off_waits();
+            self.held_off = Some(Instant::now());
+        }
         blockable::has_waits()
     }
 
