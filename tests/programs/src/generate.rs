@@ -29,13 +29,14 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
     }
     let has_captures = random.below(4) == 0;
     let memory = pick(random, &[("auto", 4), ("pool", 2), ("legacy", if exporters == 1 { 2 } else { 0 })]);
-    let mut processes = Vec::new();
+    let mut processes: Vec<Process> = Vec::new();
     for index in 0..exporters + readers {
         let language = languages[random.below(languages.len() as u64) as usize];
         let is_exporter = index < exporters;
         let mut process =
             Process { language, export: is_exporter.then(|| export(random, memory)), threads: Vec::new() };
         let dies = random.below(16) == 0;
+        let mortal: Vec<_> = processes.iter().map(|process| process.has("die")).collect();
         for thread in 0..1 + u64::from(random.below(3) == 0) {
             let streams = 1 + random.below(STREAMS);
             let mut calls = Calls { random, language, streams, has_captures, calls: Vec::new() };
@@ -43,7 +44,7 @@ pub fn program(seed: u64, languages: &[Language]) -> Program {
             match is_exporter {
                 true if thread == 0 || calls.random.below(2) == 0 => calls.export(readers),
                 // An exporter's process may read streams, too.
-                _ => calls.read(exporters),
+                _ => calls.read(exporters, &mortal),
             }
             process.threads.push(calls.calls);
         }
@@ -182,8 +183,8 @@ impl Calls<'_> {
         }
     }
 
-    fn read(&mut self, exporters: u64) {
-        self.open("r0", exporters);
+    fn read(&mut self, exporters: u64, mortal: &[bool]) {
+        self.open("r0", exporters, mortal);
         for _ in 0..5 + self.random.below(25) {
             let (frame, stream) = (self.name('a', FRAMES), self.stream());
             match self.random.below(24) {
@@ -222,7 +223,7 @@ impl Calls<'_> {
                 17 if self.random.below(4) == 0 => {
                     self.call("leave r0".to_owned());
                     if self.random.below(2) == 0 {
-                        self.open("r0", exporters);
+                        self.open("r0", exporters, mortal);
                     }
                 }
                 _ => self.other(),
@@ -230,11 +231,14 @@ impl Calls<'_> {
         }
     }
 
-    fn open(&mut self, name: &str, exporters: u64) {
+    /// `mortal` tells which exporters die: streams that wait for events of one never continue.
+    fn open(&mut self, name: &str, exporters: u64, mortal: &[bool]) {
         let exporter = self.random.below(exporters);
+        let is_known = mortal.get(exporter as usize).is_some_and(|dies| !dies);
+        let event = if is_known && self.language == Language::Rust { 2 } else { 0 };
         let policy = pick(self.random, &[("lossless", 1), ("latest", 1)]);
         let held = 1 + self.random.below(4);
-        let place = pick(self.random, &[("gpu", 6), ("host", 2), ("late", 1)]);
+        let place = pick(self.random, &[("gpu", 6), ("host", 2), ("late", 1), ("event", event)]);
         self.call(format!("open {name} {exporter} {policy} {held} {place}"));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use frameshare::memory::Address;
 use frameshare::reader::{Config, ConnectError, Frame, Item, ReadError, Reader};
-use frameshare::{Endpoint, Interrupt, Policy};
+use frameshare::{Endpoint, FenceKind, Interrupt, Policy};
 use frameshare_cuda::stream::Stream;
 
 use super::{Thread, gpu, report};
@@ -154,6 +154,7 @@ impl Thread<'_> {
             .host_fallback(true)
             .connection_timeout(Some(Duration::from_millis(300)));
         config.written_only = place == "late";
+        config.fence = (place == "event").then_some(FenceKind::Event);
         let endpoint = Endpoint::at(self.shared.socket(process))?;
         self.reading.readers.remove(name);
         let reader = Reader::connect(&endpoint, config, &Interrupt::new()?);

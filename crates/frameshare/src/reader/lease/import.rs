@@ -7,7 +7,7 @@ use crate::{
     gpu,
     memory::{Address, Import, dma_buf::DmaBuf},
 };
-use frameshare_cuda::context::Context;
+use frameshare_cuda::{Error, context::Context};
 use frameshare_protocol::{SlotId, message::ToExporter};
 use std::{
     any::Any,
@@ -35,11 +35,12 @@ impl Imports {
         self.slot_size
     }
 
-    /// Acknowledges that memory was dropped, unless the context is lost: then nothing can be freed
-    /// before the process ends.
+    /// Acknowledges that memory was dropped, unless the context is lost or the process exits: then
+    /// nothing is freed before the process has ended.
     pub fn acknowledge(&self, message: &ToExporter) {
-        let is_lost = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(|error| error.is_sticky());
-        if !self.channel.context().is_some_and(is_lost) {
+        let keeps = |error: Error| error.is_sticky() || error.is_deinitialized();
+        let keeps_memory = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(keeps);
+        if !self.channel.context().is_some_and(keeps_memory) {
             self.channel.send(message);
         }
     }
