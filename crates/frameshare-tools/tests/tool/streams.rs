@@ -90,6 +90,8 @@ fn info_shows_format_readers_and_incidents() {
     let found = &info["readers"][0];
     assert_eq!((&found["pid"], &found["policy"]), (&reader.pid().into(), &"latest".into()));
     assert_eq!((&found["credit"], &found["memory"]), (&3.into(), &"host".into()));
+    // There is no GPU memory that it could fail to read.
+    assert_eq!(found["cannot_adopt"], serde_json::Value::Null);
     assert_eq!(info["incidents"][0]["reason"], "LosslessNotGranted");
     wait_until("a frame is taken", || {
         info = json(&run, "info s");

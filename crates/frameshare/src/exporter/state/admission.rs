@@ -168,15 +168,16 @@ impl State {
 
     /// Returns the reason why a reader cannot read adopted memory, if it cannot. CUDA lets one
     /// context of a process open legacy handles of an exporter (CUDA driver API,
-    /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
+    /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used. An
+    /// exporter without a GPU adopts none.
     pub fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
+        let gpu = self.config.gpu.as_ref()?;
         let lent = |link: &&Link| {
             let other = link.hello();
             other.nonce == hello.nonce && link.is_direct() && other.context != hello.context
         };
         let why = if local {
-            let ours = self.config.gpu.as_ref().map(context_number);
-            (ours != Some(hello.context))
+            (context_number(gpu) != hello.context)
                 .then_some("it is in the exporter's process, in another CUDA context")
         } else if peer.is_other_copy(&hello.nonce) {
             Some("it is in the exporter's process, in another copy of frameshare")
