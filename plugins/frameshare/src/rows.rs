@@ -2,6 +2,7 @@
 
 //! Rows of a frame's planes.
 
+use crate::ffi::plane_bytes;
 use gst_video::{VideoFrameRef, VideoInfo, prelude::*};
 
 /// Returns the number of rows of a plane, and the number of bytes that are read of each; none for
@@ -40,14 +41,18 @@ pub(crate) fn copy_picture(
         if copied >= bytes {
             continue;
         }
-        let pitch = |stride: i32| usize::try_from(stride).ok().filter(|pitch| *pitch >= bytes);
-        let strides = (pitch(from.plane_stride()[plane as usize]), pitch(to.plane_stride()[plane as usize]));
-        let (Some(source), Some(target)) = strides else { continue };
-        let (from, to) = (from.plane_data(plane)?, to.plane_data_mut(plane)?);
+        let plane = plane as usize;
+        let strides = (from.plane_stride()[plane] as isize, to.plane_stride()[plane] as isize);
+        let bytes_of = (plane_bytes::of(from, plane), plane_bytes::of_mut(to, plane));
+        let (Some((from, from_first)), Some((to, to_first))) = bytes_of else { continue };
+        // The rows of a picture may be from the bottom up.
+        let columns = |first: usize, stride: isize, row: usize| {
+            let begin = first.checked_add_signed(stride.checked_mul(row as isize)?)?;
+            Some(begin + copied..begin + bytes)
+        };
         for row in 0..rows {
-            let (from_row, to_row) = (row * source, row * target);
-            let from = from.get(from_row + copied..from_row + bytes);
-            let to = to.get_mut(to_row + copied..to_row + bytes);
+            let from = columns(from_first, strides.0, row).and_then(|columns| from.get(columns));
+            let to = columns(to_first, strides.1, row).and_then(|columns| to.get_mut(columns));
             if let (Some(from), Some(to)) = (from, to) {
                 to.copy_from_slice(from);
             }
@@ -92,5 +97,39 @@ mod tests {
             }
         }
         assert!(checked > 100, "{checked} components");
+    }
+
+    /// The rows of decoders and capture drivers that begin at the bottom.
+    #[test]
+    fn picture_from_the_bottom_up_is_copied_whole() {
+        gst::init().unwrap();
+        for format in [VideoFormat::Yuy2, VideoFormat::Uyvy, VideoFormat::Yvyu, VideoFormat::Rgb] {
+            let info = VideoInfo::builder(format, 13, 7).build().unwrap();
+            let (row_bytes, stride) = (rows(&info, 0).1.unwrap(), info.stride()[0] as usize);
+            let bytes: Vec<u8> = (0..info.size()).map(|at| at as u8 | 1).collect();
+            let mut from = gst::Buffer::from_mut_slice(bytes.clone());
+            let last = 6 * stride;
+            gst_video::VideoMeta::add_full(
+                from.make_mut(),
+                gst_video::VideoFrameFlags::empty(),
+                format,
+                13,
+                7,
+                &[last],
+                &[-(stride as i32)],
+            )
+            .unwrap();
+            let mut to = gst::Buffer::from_mut_slice(vec![0; info.size()]);
+            {
+                let from = VideoFrameRef::from_buffer_ref_readable(&from, &info).unwrap();
+                let mut to = VideoFrameRef::from_buffer_ref_writable(to.make_mut(), &info).unwrap();
+                copy_picture(&from, &mut to).unwrap();
+            }
+            let to = to.map_readable().unwrap();
+            for row in 0..7 {
+                let expected = &bytes[last - row * stride..][..row_bytes];
+                assert_eq!(&to[row * stride..][..row_bytes], expected, "{format}, row {row}");
+            }
+        }
     }
 }

@@ -47,6 +47,35 @@ fn evicted_reader_is_printed_with_program_and_pipeline() {
     assert_eq!(exporter.finish().signal, None);
 }
 
+/// The allocators of the source live as long as the process.
+#[test]
+fn tracer_of_leaks_finds_nothing() {
+    let run = TestRun::new();
+    let traced = "env GST_TRACERS=leaks GST_DEBUG=GST_TRACER:7 GST_DEBUG_NO_COLOR=1";
+    let exporter = run.gst_by(
+        traced,
+        &format!("videotestsrc num-buffers=20 ! {NV12} ! framesharesink stream=s wait-for-connection=true"),
+    );
+    let reader = run.gst_by(traced, "framesharesrc stream=s policy=lossless ! videoconvert ! fakesink");
+    for process in [reader, exporter] {
+        let stderr = process.expect_success().stderr;
+        assert!(stderr.contains("object-alive.class"), "nothing is traced: {stderr}");
+        assert!(!stderr.contains("object-alive, type-name=(string)"), "{stderr}");
+    }
+}
+
+/// A copy of a few kilobytes costs less than the transfer, as of audio that `filesink` holds.
+#[test]
+fn copies_of_audio_are_not_reported() {
+    let run = TestRun::new();
+    let _exporter = run.gst("audiotestsrc is-live=true ! audioconvert ! framesharesink stream=s");
+    let outcome = run
+        .gst("framesharesrc stream=s policy=lossless num-buffers=100 ! wavenc ! filesink location=sound.wav")
+        .expect_success();
+    let printed = format!("{}{}", outcome.lines.join("\n"), outcome.stderr);
+    assert!(!printed.contains("copied"), "{printed}");
+}
+
 /// A sink that synchronizes complains if the source cannot hold as many frames as its latency
 /// spans.
 #[test]

@@ -229,7 +229,8 @@ unsafe impl AllocatorImpl for LeasedAllocator {
     }
 }
 
-/// Sets the functions that all allocators have in common.
+/// Sets what all allocators have in common: their functions, and that they live as long as the
+/// process, which GStreamer's tracer of leaks need not report.
 ///
 /// # Safety
 /// `allocator` must be one that is not shared yet.
@@ -242,6 +243,7 @@ unsafe fn set_functions(allocator: *mut gst::ffi::GstAllocator) {
         (*allocator).mem_map_full = None;
         (*allocator).mem_unmap_full = None;
         (*allocator).mem_copy = Some(copy);
+        (*allocator).object.flags |= gst::ffi::GST_OBJECT_FLAG_MAY_BE_LEAKED;
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod frameshare_meta;
 pub(crate) mod leased;
 pub(crate) mod mini_object;
 pub(crate) mod param_spec;
+pub(crate) mod plane_bytes;
 pub(crate) mod raw_enum;
 pub(crate) mod slot_memory;
 pub(crate) mod slot_planes;

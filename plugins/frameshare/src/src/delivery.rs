@@ -30,6 +30,8 @@ use std::{
 /// Longest time in ns by which a unit without a decoding time can precede the key unit that it
 /// follows: 16 frames at 30 per second.
 const REORDERING: i128 = 533_333_333;
+/// Size in bytes of a frame whose copy costs less than its transfer.
+const CHEAP: usize = 64 << 10;
 /// Time without a key unit after which skipped units are reported.
 const SKIPS_SILENTLY: Duration = Duration::from_secs(5);
 
@@ -82,6 +84,7 @@ impl FrameshareSrc {
                     }
                     running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
+                    self.keep_timeless(&buffer);
                     return Ok(buffer);
                 }
                 Ok(Some(Item::Format(format))) => {
@@ -215,7 +218,8 @@ impl FrameshareSrc {
         {
             running.reader.iter().for_each(Reader::report_layout_copies);
         }
-        if way != Way::InPlace && !running.reported.contains(&way) {
+        let is_cheap = way == Way::CopiedForCredit && buffer.size() < CHEAP;
+        if way != Way::InPlace && !is_cheap && !running.reported.contains(&way) {
             running.reported.push(way);
             let credit = running.reader.as_ref().map_or(0, Reader::credit);
             self.post_copying(errors::of_copying(way, credit, running.settings.config.max_held));

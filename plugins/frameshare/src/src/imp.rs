@@ -20,6 +20,7 @@ use super::{
     settings::{self, Settings},
     signals,
     stats::Figures,
+    timeless::Timeless,
     timing,
 };
 use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
@@ -44,6 +45,7 @@ pub struct FrameshareSrc {
     /// Sends requests of downstream over the present connection.
     pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
+    pub(super) timeless: Timeless,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
     pub(super) pause: Pause,

@@ -30,6 +30,7 @@ mod stats;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod timeless;
 mod timing;
 mod way;
 

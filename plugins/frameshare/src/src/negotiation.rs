@@ -54,10 +54,10 @@ impl FrameshareSrc {
             std::mem::replace(&mut negotiated.frame_duration, frame_duration)
         };
         if self.obj().negotiate() {
-            if is_new_stream {
-                self.push_segment();
+            running.opening.lacks_segment |= is_new_stream;
+            if running.settings.is_live {
+                self.push_segment(running);
             }
-            self.push_held(running);
             if before != frame_duration {
                 self.post_latency();
             }

@@ -73,11 +73,14 @@ impl FrameshareSrc {
         true
     }
 
-    /// Pushes the segment; the caps precede it.
-    pub(super) fn push_segment(&self) {
-        let segment = self.obj().segment();
-        let event = gst::event::Segment::builder(&segment).seqnum_if_some(self.opened.get()).build();
-        self.push_now(event);
+    /// Pushes the segment, if it lacks behind the caps, and the events that were held for both.
+    pub(super) fn push_segment(&self, running: &mut Running) {
+        if std::mem::take(&mut running.opening.lacks_segment) {
+            let segment = self.obj().segment();
+            let event = gst::event::Segment::builder(&segment).seqnum_if_some(self.opened.get()).build();
+            self.push_now(event);
+        }
+        std::mem::take(&mut running.opening.held).into_iter().for_each(|event| self.push_now(event));
     }
 
     /// Opens the stream for a frame or an event, with the current caps.
@@ -86,14 +89,9 @@ impl FrameshareSrc {
             if let Some(caps) = self.current_caps() {
                 self.push_now(gst::event::Caps::new(&caps));
             }
-            self.push_segment();
+            running.opening.lacks_segment = true;
         }
-        self.push_held(running);
-    }
-
-    /// Pushes the events held for caps.
-    pub(super) fn push_held(&self, running: &mut Running) {
-        std::mem::take(&mut running.opening.held).into_iter().for_each(|event| self.push_now(event));
+        self.push_segment(running);
     }
 
     pub(super) fn push_now(&self, event: gst::Event) {

@@ -21,6 +21,8 @@ pub(super) struct Opening {
     pub(super) held: VecDeque<gst::Event>,
     /// The stream is new even if its id is the same.
     pub(super) is_switch: bool,
+    /// The segment follows with the first frame, whose time it depends on: the exporter's.
+    pub(super) lacks_segment: bool,
 }
 
 impl Opening {
@@ -35,9 +37,9 @@ impl Opening {
         self.held.push_back(event);
     }
 
-    /// Returns whether a stream-start is waiting for its caps.
+    /// Returns whether a stream-start is waiting for its caps, or these for their segment.
     pub fn is_pending(&self) -> bool {
-        self.start.is_some()
+        self.start.is_some() || self.lacks_segment
     }
 }
 

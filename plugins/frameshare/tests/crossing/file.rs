@@ -35,7 +35,16 @@ fn timestamps_and_segment_of_the_exporter_arrive_unchanged() {
     of_exporter.set_time(ClockTime::from_seconds(30));
     of_exporter.set_base(ClockTime::from_seconds(7));
     exporter.event(gst::event::Segment::new(&of_exporter));
-    let reader = Reader::watch(reading(&exporter.path, ""));
+    let pipeline = reading(&exporter.path, "");
+    let segments = Arc::new(AtomicUsize::new(0));
+    let count = segments.clone();
+    let pad = pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
+    pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        let is_segment = info.event().is_some_and(|event| event.type_() == gst::EventType::Segment);
+        count.fetch_add(usize::from(is_segment), Ordering::SeqCst);
+        gst::PadProbeReturn::Ok
+    });
+    let reader = Reader::watch(pipeline);
     let pts = |index: u64| ClockTime::from_seconds(100) + ClockTime::from_mseconds(40) * index;
     for index in 0..5 {
         exporter.push(frame(index as u8, pts(index)));
@@ -51,6 +60,7 @@ fn timestamps_and_segment_of_the_exporter_arrive_unchanged() {
             Some(ClockTime::from_mseconds(40) * index)
         );
     }
+    assert_eq!(segments.load(Ordering::SeqCst), 1);
     // A seek of the exporter is a segment of its own, and running time goes on.
     of_exporter.set_start(ClockTime::from_seconds(500));
     of_exporter.set_time(ClockTime::from_seconds(500));
@@ -61,6 +71,7 @@ fn timestamps_and_segment_of_the_exporter_arrive_unchanged() {
     assert_eq!(buffer.pts(), Some(ClockTime::from_seconds(500)));
     let running = segment(&reader).to_running_time(ClockTime::from_seconds(500));
     assert_eq!(running, Some(ClockTime::from_mseconds(200)));
+    assert_eq!(segments.load(Ordering::SeqCst), 2);
 }
 
 #[test]

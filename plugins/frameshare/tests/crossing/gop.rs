@@ -516,6 +516,22 @@ fn recorder_gets_units_from_before_its_start_in_time() {
     assert!(all.iter().all(|(buffer, running)| *running == buffer.pts()));
 }
 
+/// As those of AVI files and elementary streams: a wrong time would be worse than none.
+#[test]
+fn units_with_decoding_times_only_get_no_presentation_time() {
+    if !has(&["x264enc"]) {
+        return;
+    }
+    let mut video = Video::h264(60, "bframes=2 b-adapt=false");
+    video.buffers.iter_mut().skip(1).step_by(2).for_each(|buffer| buffer.make_mut().set_pts(None));
+    let all = joined(&video, 30, "fakesink name=end sync=false enable-last-sample=false");
+    let has_times = |buffer: &gst::Buffer| buffer.pts().is_some();
+    let found: Vec<_> = all.iter().map(|(buffer, _)| has_times(buffer)).collect();
+    let sent: Vec<_> = video.buffers.iter().map(has_times).collect();
+    assert_eq!(found, sent);
+    assert!(all.iter().all(|(buffer, _)| buffer.dts().is_some()));
+}
+
 /// Nothing is delayed for a sink that waits for the clock: older units precede its segment.
 #[test]
 fn viewer_gets_units_from_before_its_start_outside_of_segment() {
