@@ -84,7 +84,7 @@ impl FrameshareSrc {
                     }
                     running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
-                    self.keep_timeless(&buffer);
+                    self.timeless.keep(self.obj().src_pad(), &buffer);
                     return Ok(buffer);
                 }
                 Ok(Some(Item::Format(format))) => {

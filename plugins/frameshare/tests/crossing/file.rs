@@ -4,6 +4,7 @@
 
 use super::*;
 use gst::ClockTime;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn reading(path: &Path, properties: &str) -> gst::Pipeline {
     launch(&format!(

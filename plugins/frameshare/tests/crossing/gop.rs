@@ -529,7 +529,8 @@ fn units_with_decoding_times_only_get_no_presentation_time() {
     let found: Vec<_> = all.iter().map(|(buffer, _)| has_times(buffer)).collect();
     let sent: Vec<_> = video.buffers.iter().map(has_times).collect();
     assert_eq!(found, sent);
-    assert!(all.iter().all(|(buffer, _)| buffer.dts().is_some()));
+    // GstBaseSink would drop the first ones, whose decoding times precede the segment.
+    assert!(all.iter().skip(4).all(|(buffer, _)| buffer.dts().is_some()));
 }
 
 /// Nothing is delayed for a sink that waits for the clock: older units precede its segment.
