@@ -22,10 +22,7 @@ fn mapping(frame: &GstVideoFrame, plane: usize) -> Option<(*mut u8, usize, usize
 }
 
 /// Returns the memory that a plane is in, and the offset of its first row.
-pub(crate) fn of<'a>(
-    frame: &'a VideoFrameRef<&gst::BufferRef>,
-    plane: usize,
-) -> Option<(&'a [u8], usize)> {
+pub(crate) fn of<'a>(frame: &'a VideoFrameRef<&gst::BufferRef>, plane: usize) -> Option<(&'a [u8], usize)> {
     let (data, size, offset) = mapping(frame.as_raw(), plane)?;
     // SAFETY: the mapping, which lasts as long as the frame.
     Some((unsafe { slice::from_raw_parts(data, size) }, offset))

@@ -60,8 +60,8 @@ impl Waits {
     }
 
     /// Counts a frame that is about to be delivered before it is written. Returns false if enough
-    /// streams wait already, or memory is to be freed. Ends the waits for frames that are written; with timeline fences
-    /// without a call of the driver.
+    /// streams wait already, or memory is to be freed. Ends the waits for frames that are written;
+    /// with timeline fences without a call of the driver.
     pub fn begin(&self, fence: &Arc<dyn ReaderFence>, entry: EntryIndex, sequence: Sequence) -> bool {
         // Dropped after the lock, since the end of a fence may call the driver.
         let mut fences = Vec::new();

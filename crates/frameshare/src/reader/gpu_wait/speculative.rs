@@ -141,7 +141,8 @@ impl GpuWait {
     }
 
     /// Returns whether to deliver the next frame, which is not written: not if enough streams of
-    /// the process wait, or memory is to be freed. A frame that is not written when the exporter dies never will be.
+    /// the process wait, or memory is to be freed. A frame that is not written when the exporter
+    /// dies never will be.
     pub fn deliver_unwritten(&mut self, entry: EntryIndex, sequence: Sequence, is_connected: bool) -> bool {
         let is_speculative = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
         let delivers = is_speculative && WAITS.begin(self.pending.fence(), entry, sequence);

@@ -204,7 +204,10 @@ impl ReleaseStreams {
                 return None;
             }
         }
-        [&lock(&self.prompt), &late].into_iter().map(|own| Event::behind(&own.stream, &self.context).ok()).collect()
+        [&lock(&self.prompt), &late]
+            .into_iter()
+            .map(|own| Event::behind(&own.stream, &self.context).ok())
+            .collect()
     }
 
     /// Hands a release over to the deferred-release thread.
