@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -27,10 +27,19 @@ pub fn byte_of(number: u64) -> u8 {
 /// The handle of the per-thread default stream.
 const PER_THREAD: usize = 2;
 
+/// Locked for writing when the process ends: a thread of the engine may drop a stream after that.
+static ENDS: RwLock<()> = RwLock::new(());
+
+/// Keeps streams from being destroyed while the process exits, which CUDA forbids.
+pub fn end() {
+    std::mem::forget(ENDS.write().unwrap_or_else(PoisonError::into_inner));
+}
+
 struct Destroy(Arc<Context>, usize);
 
 impl Drop for Destroy {
     fn drop(&mut self) {
+        let Ok(_goes_on) = ENDS.try_read() else { return };
         let Ok(_current) = self.0.push() else { return };
         type Call = unsafe extern "C" fn(*mut c_void) -> c_int;
         if let Some(call) = symbol(c"cuStreamDestroy_v2") {

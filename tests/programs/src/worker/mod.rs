@@ -133,6 +133,7 @@ pub fn run(file: &Path, index: usize, folder: &Path) -> Result<bool> {
     if !frameshare::wait_for_deferred_drops(Duration::from_secs(5)) {
         report("GPU resources are not freed within 5 s of the end of exporters and readers");
     }
+    gpu::end();
     Ok(!HAS_FAILED.load(Ordering::Relaxed))
 }
 
