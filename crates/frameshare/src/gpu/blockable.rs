@@ -25,6 +25,9 @@ use std::{
 /// frees it behind other work of the context, which mostly takes less than a frame.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_micros(50);
+/// Time from one [`hold_off_waits`] to the next. A process that frees memory for each frame is not
+/// to get all frames late.
+const PERIOD: Duration = Duration::from_millis(500);
 
 /// Locked for writing while memory is freed, and for reading while such a stream gets work.
 static FREEING: PerProcess<RwLock<()>> = PerProcess::new(RwLock::default);
@@ -37,14 +40,16 @@ static HAS_WAITS: PerProcess<OnceLock<fn() -> bool>> = PerProcess::new(OnceLock:
 /// Time, in ns of CLOCK_MONOTONIC, until which no stream may begin to wait for a frame.
 static NO_WAITS_UNTIL: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::default);
 
-/// Keeps streams from waiting for frames for a while: those that wait already mostly continue
-/// within that time.
+/// Keeps streams from waiting for frames for a while, unless that was done a short time ago: those
+/// that wait already mostly continue within that time.
 pub(super) fn hold_off_waits() {
-    NO_WAITS_UNTIL.fetch_max(monotonic_ns() + PATIENCE.as_nanos() as u64, Ordering::SeqCst);
+    let (until, last) = (monotonic_ns() + PATIENCE.as_nanos() as u64, NO_WAITS_UNTIL.load(Ordering::SeqCst));
+    if until >= last + PERIOD.as_nanos() as u64 {
+        NO_WAITS_UNTIL.store(until, Ordering::SeqCst);
+    }
 }
 
-/// Names the function that tells whether streams of this process wait for frames. It has to see
-/// each wait that began when [`may_wait`] was true.
+/// Names the function that tells whether streams of this process wait for frames.
 pub(crate) fn set_waits(has_waits: fn() -> bool) {
     HAS_WAITS.get_or_init(|| has_waits);
 }

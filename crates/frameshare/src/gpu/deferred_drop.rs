@@ -25,9 +25,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two calls of [`blockable::hold_off_waits`] for one resource.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// The work of a context at one moment, or a part of it.
 pub(crate) struct Work {
     gpu: Arc<Context>,
@@ -69,8 +66,6 @@ impl Work {
 struct Waiting {
     work: Work,
     since: Instant,
-    /// Time of the last call of [`blockable::hold_off_waits`].
-    held_off: Option<Instant>,
     memory: Option<Box<dyn Any + Send>>,
     /// Dropped last.
     _deferred: DeferredDrop,
@@ -210,8 +205,8 @@ impl<T: Any + Send> Drop for DropWhenIdle<T> {
 
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
-        let (work, since, memory) = (Work::of(gpu), Instant::now(), Some(Box::new(memory) as _));
-        Self { work, since, held_off: None, memory, _deferred: DeferredDrop::new() }
+        let (work, since) = (Work::of(gpu), Instant::now());
+        Self { work, since, memory: Some(Box::new(memory)), _deferred: DeferredDrop::new() }
     }
 
     /// Frees the memory: later, if a stream that another process can block has got work meanwhile.
@@ -241,12 +236,12 @@ impl Polled for Waiting {
         if self.work.is_pending() {
             return true;
         }
-        // Without that, a reader whose frames are always late would keep it from being freed.
-        if self.held_off.is_none_or(|last| last.elapsed() > PAUSE) {
+        let has_waits = blockable::has_waits();
+        if has_waits {
+            // Else a reader whose frames are always late could keep the memory from being freed.
             blockable::hold_off_waits();
-            self.held_off = Some(Instant::now());
         }
-        blockable::has_waits()
+        has_waits
     }
 
     fn quiet_since(&self) -> Instant {

@@ -11,8 +11,7 @@
 //! wait for it, or as one stream while none waits yet. A stream counts once, whatever it waits for.
 //! A reader's next frame is expected on a stream that waits for an earlier one.
 //!
-//! Nor does a stream begin to wait while this process is about to free memory: see
-//! [`gpu::set_waits`].
+//! Nor does a stream begin to wait when memory is to be freed, which waits for streams that wait.
 
 use crate::{fence::ReaderFence, gpu, sys::PerProcess};
 use frameshare_cuda::stream::Stream;
@@ -80,7 +79,6 @@ impl Waits {
         let without = waits.iter().filter(|wait| wait.streams.is_empty()).count();
         let is_expected = waits.iter().any(|wait| wait.is_of(fence) && !wait.streams.is_empty());
         let is_bounded = streams.len() + without + usize::from(!is_expected) <= MAX_WAITS;
-        // With the lock: `is_any` sees this wait, or this thread sees that there is to be none.
         let is_allowed = is_bounded && gpu::may_wait();
         if is_allowed {
             waits.push(Wait { fence: Arc::downgrade(fence), entry, sequence, streams: Vec::new() });
