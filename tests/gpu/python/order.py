@@ -309,7 +309,7 @@ def address(driver, frame):
     assert driver.bytes_at(interface["data"][0], 8) == bytes([expected_value(frame)]) * 8
 
 
-for _use, _frames in ((probe, 1000), (clone, 1000), (copy, 1000), (export, 1000), (download, 300)):
+for _use, _frames in ((probe, 1000), (clone, 300), (copy, 300), (export, 1000), (download, 300)):
     case(f"captures-{_use.__name__}", 120)(lambda use=_use, count=_frames: captures_intact_beside(use, count))
 
 
