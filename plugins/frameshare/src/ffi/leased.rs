@@ -209,7 +209,7 @@ impl ObjectImpl for LeasedAllocator {
         unsafe {
             (*allocator).mem_type = c"FrameshareMemory".as_ptr();
             (*allocator).mem_share = Some(share);
-            set_functions(allocator);
+            set_common(allocator);
             (*allocator).object.flags |= gst::ffi::GST_ALLOCATOR_FLAG_CUSTOM_ALLOC;
         }
     }
@@ -234,7 +234,7 @@ unsafe impl AllocatorImpl for LeasedAllocator {
 ///
 /// # Safety
 /// `allocator` must be one that is not shared yet.
-unsafe fn set_functions(allocator: *mut gst::ffi::GstAllocator) {
+unsafe fn set_common(allocator: *mut gst::ffi::GstAllocator) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         (*allocator).mem_map = Some(map);
@@ -269,7 +269,7 @@ static DMA_BUFS: LazyLock<gst::Allocator> = LazyLock::new(|| {
 unsafe fn mapped(allocator: *mut gst::ffi::GstAllocator) -> gst::Allocator {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        set_functions(allocator);
+        set_common(allocator);
         from_glib_full(
             glib::gobject_ffi::g_object_ref_sink(allocator.cast()).cast::<gst::ffi::GstAllocator>(),
         )

@@ -73,7 +73,8 @@ impl FrameshareSrc {
         true
     }
 
-    /// Pushes the segment, if it lacks behind the caps, and the events that were held for both.
+    /// Pushes the segment if it still has to follow the caps, and the events that were held for
+    /// both.
     pub(super) fn push_segment(&self, running: &mut Running) {
         if std::mem::take(&mut running.opening.lacks_segment) {
             let segment = self.obj().segment();
