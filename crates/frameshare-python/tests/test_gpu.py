@@ -39,9 +39,11 @@ def gpu(processes, tmp_path):
     }
 
     def run(program, exporters=None, **own):
-        exporter = processes.start([GPU_EXPORT, processes.path()], **both, **(exporters or {}))
-        wait_for(processes.path(), exporter)
-        output = run_well(PRELUDE + program, processes.path(), exporter.pid, **{**both, **own})
+        # The exporter of a test's program before may still be there.
+        path = processes.path(f"stream{len(processes.running)}")
+        exporter = processes.start([GPU_EXPORT, path], **both, **(exporters or {}))
+        wait_for(path, exporter)
+        output = run_well(PRELUDE + program, path, exporter.pid, **{**both, **own})
         assert not violations.exists(), violations.read_text()
         return output
 
