@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::abi::flag;
 use crate::context::Context;
 use crate::error::log_drop;
-use crate::{DevicePtr, Result};
+use crate::{DevicePtr, Error, Result};
 
 /// GPU access rights to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Registration {
     device: DevicePtr,
     context: Arc<Context>,
     /// Dropped after unregistration.
-    _owner: Box<dyn Any + Send + Sync>,
+    owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The registered address. Its memory is shared with the GPU and never accessed through this
@@ -90,7 +90,7 @@ impl Registration {
             access,
             device: 0,
             context: context.clone(),
-            _owner: Box::new(owner),
+            owner: Some(Box::new(owner)),
         };
         // SAFETY: `device` is an out-parameter for one pointer; the address has just been
         // registered; 0 is the only valid flags value.
@@ -118,12 +118,17 @@ impl fmt::Debug for Registration {
 }
 
 impl Drop for Registration {
-    /// Waits for the GPU work that uses the memory.
+    /// Waits for the GPU work that uses the memory. While the process exits nobody can: the GPU may
+    /// still write to it, so it stays mapped until the end.
     fn drop(&mut self) {
-        log_drop(self.context.push().and_then(|_current| {
-            // SAFETY: the address was registered by `new` and is still mapped, since `_owner` is
+        let unregistered = self.context.push().and_then(|_current| {
+            // SAFETY: the address was registered by `new` and is still mapped, since `owner` is
             // alive.
             unsafe { self.context.driver().cuMemHostUnregister(self.start.0.as_ptr().cast()) }
-        }));
+        });
+        if unregistered.as_ref().is_err_and(Error::is_deinitialized) {
+            std::mem::forget(self.owner.take());
+        }
+        log_drop(unregistered);
     }
 }
