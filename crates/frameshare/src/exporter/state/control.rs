@@ -22,7 +22,8 @@ impl State {
         if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
             return;
         }
-        self.drop_gop();
+        // Units of the next format may depend on those of this one, which readers have got.
+        self.drop_units();
         self.renew |= self.format.as_ref() != Some(&format);
         self.forget_last();
         self.format = Some(format);

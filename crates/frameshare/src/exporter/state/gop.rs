@@ -121,7 +121,8 @@ impl State {
         self.gop.units.push(Kept { descriptor, content });
     }
 
-    fn drop_units(&mut self) {
+    /// Drops the kept units: readers that join get none of them.
+    pub(super) fn drop_units(&mut self) {
         let units = self.gop.take();
         if !units.is_empty() {
             self.dropped.push(Box::new(units));
