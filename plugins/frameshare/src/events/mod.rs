@@ -16,7 +16,7 @@
 //! | custom-downstream, custom-both | no | if all fields of the structure can be serialized |
 //! | custom-downstream-sticky | yes, for each name | if all fields of the structure can be serialized |
 //! | segment | yes | as a [`Timeline`], for readers that are not live |
-//! | latency | yes | the part of a live exporter's latency that published times do not contain |
+//! | latency | yes | time by which the frames of a live exporter come later than their times |
 //!
 //! Caps and the end of the stream are the engine's own. Frames carry times of the clock; a live
 //! reader ignores the exporter's segments. Flushes are not sent, which would make a recorder
@@ -121,7 +121,7 @@ pub(crate) fn encode_timeline(timeline: &Timeline) -> frameshare::Event {
     sticky(kind::SEGMENT, write(timeline))
 }
 
-/// The engine's event for the latency of the exporter that published times do not contain, in ns.
+/// The engine's event for the time by which frames come later than their times, in ns.
 pub(crate) fn encode_latency(latency: u64) -> frameshare::Event {
     sticky(kind::LATENCY, write(&latency))
 }

@@ -24,6 +24,7 @@ impl FrameshareSink {
     pub(super) fn forward_gap(&self, gap: &gst::event::Gap) {
         let (start, duration) = gap.get();
         let times = self.times(Some(start), None, duration);
+        self.forward_timeline(times);
         if let Some(pts) = times.pts {
             self.send(events::encode_gap(Gap {
                 pts,

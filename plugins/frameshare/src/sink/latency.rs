@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Latency of a live stream whose frames are published when they arrive.
+//! Latency of the stream: by how much frames come later than their times.
 //!
-//! Published times contain a part of the pipeline's latency, up to [`MAX_AHEAD`]. Encoders and
-//! other elements that hold frames back deliver them later than that. Readers learn the rest, and
-//! add it to the latency of their own pipelines.
+//! Published times are those of the capture, without any latency, so that the frames of two
+//! exporters that were captured at one moment have one time. Readers learn by how much frames come
+//! later, as behind an encoder or where they wait for their time, and add it to the latency of
+//! their own pipelines. It is measured, since many sources report more latency than their frames
+//! have: `rtspsrc` 2 s.
 
 use std::collections::VecDeque;
-
-/// Maximum latency in the times of frames that are published when they arrive. A sink of a reader
-/// that waits for these times holds the frames until then: at 60 frames per second ten, which the
-/// default credit covers. Many sources report more, and deliver as early: `rtspsrc` 2 s.
-pub(super) const MAX_AHEAD: gst::ClockTime = gst::ClockTime::from_mseconds(120);
 
 /// Number of frames of which the least late one counts: jitter is not latency.
 const WINDOW: usize = 16;

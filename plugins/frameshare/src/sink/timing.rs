@@ -2,10 +2,9 @@
 
 //! Times of frames, on the clock that all processes share.
 
-use super::{imp::FrameshareSink, latency::MAX_AHEAD, stream::Times};
+use super::{imp::FrameshareSink, stream::Times};
 use crate::{
     events::{self, Timeline},
-    ffi::base_sink::PacedSinkImpl,
     time::Difference,
 };
 use gst::{prelude::*, subclass::prelude::*};
@@ -35,10 +34,10 @@ impl FrameshareSink {
             _ => pts,
         };
         let (pts, dts) = (shown.and_then(running), dts.and_then(running));
-        let late = i128::from(self.published_latency().nseconds()) + i128::from(sink.ts_offset());
+        let offset = i128::from(sink.ts_offset());
         let delay = self.input().delay;
         let (difference, base) = match (self.clock.difference(), sink.base_time()) {
-            (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late + delay),
+            (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + offset + delay),
             _ => {
                 let now = frameshare::monotonic_ns();
                 let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
@@ -57,19 +56,12 @@ impl FrameshareSink {
         }
     }
 
-    /// Returns the latency that published times contain: that of the pipeline, so that the sinks of
-    /// readers do not find every frame late.
-    pub(super) fn published_latency(&self) -> gst::ClockTime {
-        let latency = self.obj().latency();
-        if self.is_paced() { latency } else { latency.min(MAX_AHEAD) }
-    }
-
-    /// Tells readers the latency that published times do not contain, if it has changed.
+    /// Tells readers by how much frames come later than their times, if that has changed.
     pub(super) fn forward_latency(&self, times: Times) {
         let Some(pts) = times.pts else { return };
-        let rest = self.obj().latency().saturating_sub(self.published_latency());
+        let limit = self.obj().latency();
         let late = i128::from(frameshare::monotonic_ns()) - i128::from(pts);
-        let changed = self.input().latency.note(late, rest.nseconds());
+        let changed = self.input().latency.note(late, limit.nseconds());
         if let Some(latency) = changed {
             self.send(events::encode_latency(latency));
         }

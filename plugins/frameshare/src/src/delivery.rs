@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{flags, sync::lock};
 use frameshare::{
-    Descriptor, Interrupt,
+    Interrupt,
     reader::{Frame, Item, ReadError, Reader},
 };
 use gst::{prelude::*, subclass::prelude::*};
@@ -65,6 +65,7 @@ impl FrameshareSrc {
                     continue;
                 }
             };
+            self.read_clock(running);
             match item {
                 Ok(Some(Item::Frame(frame))) => {
                     if running.settings.is_live {
@@ -72,7 +73,9 @@ impl FrameshareSrc {
                             continue;
                         }
                     } else {
-                        self.follow_timeline(running, frame.descriptor());
+                        let descriptor = frame.descriptor();
+                        let time = descriptor.pts.or(descriptor.dts);
+                        self.follow_timeline(running, time, descriptor.duration);
                     }
                     self.open(running);
                     // The lease of the last frame may be the one before the last credit.
@@ -84,7 +87,7 @@ impl FrameshareSrc {
                     }
                     running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
-                    self.timeless.keep(self.obj().src_pad(), &buffer);
+                    self.timeless.keep(self.obj().upcast_ref(), &buffer);
                     return Ok(buffer);
                 }
                 Ok(Some(Item::Format(format))) => {
@@ -162,7 +165,7 @@ impl FrameshareSrc {
             let caps = lock(&self.negotiated).caps.clone();
             caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
         }
-        let lost = frame.lost_before();
+        let lost = frame.lost_before() + running.skipped;
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]
         let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
@@ -185,6 +188,8 @@ impl FrameshareSrc {
             downstream,
             time,
             shows_kept: running.shows_kept,
+            skipped: std::mem::take(&mut running.skipped),
+            latency: self.figures.latency.load(Relaxed),
             is_last_credit,
             held: &self.figures.held,
             copies: &self.figures.copied_downstream,
@@ -288,31 +293,57 @@ impl FrameshareSrc {
         if !running.settings.is_live {
             return Timestamps::of_exporter(running.file_time.timeline());
         }
-        self.running_time().ahead_by(running.live_time.lead())
+        running.clock.ahead_by(running.live_time.lead())
+    }
+
+    /// Reads the clock for the times of an item. A base time that is another one than before means
+    /// that the pipeline was paused.
+    fn read_clock(&self, running: &mut Running) {
+        if !running.settings.is_live {
+            return;
+        }
+        let (difference, base) = (self.clock.difference(), self.obj().base_time());
+        let clock = Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default());
+        let last = std::mem::replace(&mut running.clock, clock);
+        let was_paused = running.has_clock && !last.has_base_of(&clock);
+        running.has_clock = true;
+        if was_paused {
+            let pause = clock.start() - last.start();
+            let consumer = Consumer::of(self.obj().upcast_ref());
+            gst::debug!(CAT, imp = self, "{consumer:?} after a pause of {pause} ns");
+            if !running.live_time.resume(pause, consumer) {
+                running.resumed = self.played.load(Relaxed);
+                if let Some(last) = &mut running.last {
+                    last.wait_for_pause(pause);
+                }
+            }
+        }
     }
 
     /// Places the frames of a connection in the running time, by the first of them. Returns whether
     /// this frame is skipped.
     fn skips(&self, running: &mut Running, frame: &Frame) -> bool {
         let is_encoded = !running.shape.as_ref().is_some_and(Shape::is_raw_video);
-        let is_kept_unit = frame.is_kept() && is_encoded;
         let descriptor = frame.descriptor();
+        let is_of_pause = descriptor.published < running.resumed;
+        let is_kept_unit = (frame.is_kept() && is_encoded) || is_of_pause;
         let is_delta = flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT);
         if !running.live_time.skips(is_kept_unit, is_delta)
             && running.live_time.is_start()
             && let Some(time) = descriptor.dts.or(descriptor.pts)
         {
-            let clock = self.running_time();
+            let clock = running.clock;
             let now = clock.signed(frameshare::monotonic_ns());
+            let latency = i128::from(self.figures.latency.load(Relaxed));
             let consumer = Consumer::of(self.obj().upcast_ref());
             // No frame depends on a kept picture.
             running.shows_kept = consumer == Consumer::Other && self.has_media("image/");
             let is_shown_now = frame.is_kept() && (!is_encoded || running.shows_kept);
-            let time = if is_shown_now { now } else { clock.signed(time) };
+            let time = if is_shown_now { now - latency } else { clock.signed(time) };
             let may_reorder = descriptor.dts.is_none() && self.has_media("video/");
             let reordering = if may_reorder { REORDERING } else { 0 };
             let is_kept_unit = is_kept_unit && !is_shown_now;
-            let first = First { time, reordering, now, is_kept_unit };
+            let first = First { time, reordering, latency, now, is_kept_unit };
             gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
             let segment = running.live_time.start(first, consumer);
             self.replace_segment(segment);
@@ -321,6 +352,10 @@ impl FrameshareSrc {
         if !running.live_time.skips(is_kept_unit, is_delta) {
             running.skips_since = None;
             return false;
+        }
+        if is_of_pause {
+            running.skipped += 1;
+            running.lost_earlier += 1;
         }
         let since = *running.skips_since.get_or_insert_with(Instant::now);
         if !was_skipping {
@@ -351,25 +386,27 @@ impl FrameshareSrc {
         caps.is_some_and(|caps| caps.structure(0).is_some_and(is_of))
     }
 
-    /// Returns the current conversion from the exporter's times to running time.
-    fn running_time(&self) -> Timestamps {
-        let (difference, base) = (self.clock.difference(), self.obj().base_time());
-        Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default())
-    }
-
-    fn replace_segment(&self, segment: Option<gst::FormattedSegment<gst::ClockTime>>) {
-        let Some(segment) = segment else { return };
+    /// Makes a segment that of this source. Returns whether there is one.
+    fn replace_segment(&self, segment: Option<gst::FormattedSegment<gst::ClockTime>>) -> bool {
+        let Some(segment) = segment else { return false };
         gst::debug!(CAT, imp = self, "{segment:?}");
         if let Err(error) = self.obj().new_segment(segment.upcast_ref()) {
             gst::warning!(CAT, imp = self, "{error}");
         }
+        true
     }
 
-    /// Makes the exporter's segment that of this source, if it is new.
-    fn follow_timeline(&self, running: &mut Running, descriptor: &Descriptor) {
-        let time = descriptor.pts.or(descriptor.dts);
-        let segment = running.file_time.follow(time, descriptor.duration);
-        self.replace_segment(segment);
+    /// Makes the exporter's segment that of this source, if it is new, for a buffer or a gap with
+    /// these times. Returns whether it did.
+    pub(super) fn follow_timeline(
+        &self,
+        running: &mut Running,
+        time: Option<u64>,
+        duration: Option<u64>,
+    ) -> bool {
+        let is_live = running.settings.is_live;
+        let segment = if is_live { None } else { running.file_time.follow(time, duration) };
+        self.replace_segment(segment)
     }
 
     /// Keeps a frame that is about to be pushed, if it is to be repeated. A repeated unit of an

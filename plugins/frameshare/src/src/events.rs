@@ -22,6 +22,7 @@ impl FrameshareSrc {
                 return Ok(());
             }
             Ok(Some(Incoming::Gap(gap))) => {
+                running.opening.lacks_segment |= self.follow_timeline(running, Some(gap.pts), gap.duration);
                 let Some(gap) = self.gap(running, &gap) else { return Ok(()) };
                 if self.has_caps() {
                     self.open(running);

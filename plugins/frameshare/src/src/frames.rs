@@ -8,7 +8,7 @@ use super::{
     layout::BadLayout,
     leased_memory::LeasedMemory,
     picture::Picture,
-    timing::Timestamps,
+    timing::{Timestamps, nearest},
     way::Way,
 };
 use crate::{
@@ -79,6 +79,10 @@ pub(super) struct Context<'a> {
     /// Encoded frames that were kept for readers like this one are shown now, as those of raw video
     /// are, not when they were due.
     pub shows_kept: bool,
+    /// Time in ns by which the exporter's frames come later than their times.
+    pub latency: u64,
+    /// Number of frames that the source skipped before it.
+    pub skipped: u64,
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
@@ -131,7 +135,7 @@ pub(super) fn to_buffer(
     let meta = crate::meta::FrameInfo {
         session: frame.session(),
         sequence: descriptor.sequence.0,
-        lost_before: frame.lost_before(),
+        lost_before: frame.lost_before() + context.skipped,
         published: descriptor.published,
         used_on: on_gpu.then_some(used_on::<LeasedMemory>),
         repeats: 0,
@@ -173,7 +177,9 @@ pub(super) fn to_buffer(
     FrameshareMeta::add(buffer_ref, meta);
     stamp(buffer_ref, &descriptor, context.time);
     if shown_now {
-        buffer_ref.set_pts(context.time.of(frameshare::monotonic_ns()));
+        // As a frame that is due now.
+        let captured = frameshare::monotonic_ns().saturating_sub(context.latency);
+        buffer_ref.set_pts(Some(nearest(context.time.signed(captured))));
         buffer_ref.set_flags(gst::BufferFlags::DISCONT);
     }
     Ok((buffer, way))

@@ -21,7 +21,7 @@ use super::{
     signals,
     stats::Figures,
     timeless::Timeless,
-    timing,
+    timing::{self, Timestamps},
 };
 use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -31,7 +31,10 @@ use gst_base::{
     subclass::{base_src::CreateSuccess, prelude::*},
 };
 use gst_cuda::context::ElementContext;
-use std::sync::{LazyLock, Mutex, atomic::Ordering::Relaxed};
+use std::sync::{
+    LazyLock, Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// See the [module](self).
 #[derive(Default)]
@@ -49,6 +52,8 @@ pub struct FrameshareSrc {
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
     pub(super) pause: Pause,
+    /// Time of the last change to PLAYING, in ns of `CLOCK_MONOTONIC`.
+    pub(super) played: AtomicU64,
     pub(super) figures: Figures,
     /// Negative control of the copy rule: lets downstream hold all frames.
     #[cfg(test)]
@@ -156,6 +161,9 @@ impl ElementImpl for FrameshareSrc {
         &self,
         transition: gst::StateChange,
     ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
+        if transition == gst::StateChange::PausedToPlaying {
+            self.played.store(frameshare::monotonic_ns(), Relaxed);
+        }
         if transition == gst::StateChange::PlayingToPaused {
             self.pause.change(|| self.parent_change_state(transition))
         } else {
@@ -219,6 +227,10 @@ impl BaseSrcImpl for FrameshareSrc {
             last: None,
             file_time: FileTime::default(),
             live_time: LiveTime::default(),
+            clock: Timestamps::default(),
+            has_clock: false,
+            resumed: 0,
+            skipped: 0,
             budget,
         });
         self.hold_back_allocation_queries();

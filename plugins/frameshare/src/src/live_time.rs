@@ -7,6 +7,10 @@
 //! reader gets the units of the present group of pictures, which are up to seconds old. No frame
 //! can have a negative running time, and frames whose times were clamped would lose their
 //! distances. The [`Consumer`] decides what happens instead.
+//!
+//! A pause is like a new connection, whose first frames are those that were published meanwhile:
+//! the running time of the pipeline stood still, and they would lie before those that were pushed.
+//! A recorder alone gets them as if there had been no pause.
 
 use crate::pipeline;
 use gst::prelude::*;
@@ -62,6 +66,8 @@ pub(super) struct First {
     /// Time by which units that follow it may precede it in presentation: they have no decoding
     /// times.
     pub reordering: i128,
+    /// Time by which the exporter's frames come later than their times.
+    pub latency: i128,
     /// The present time.
     pub now: i128,
     /// It was published before the connection, and is followed by the units that depend on it.
@@ -95,6 +101,18 @@ impl LiveTime {
         (self.is_start, self.awaits_key) = (true, false);
     }
 
+    /// Goes on after a pause of this length in ns, in which the running time stood still. Returns
+    /// whether the frames go on as if there had been none: a recorder gets all frames of the pause,
+    /// with their distances. Otherwise they are placed as at the begin of a connection.
+    pub fn resume(&mut self, pause: i128, consumer: Consumer) -> bool {
+        let is_recorder = consumer == Consumer::Recorder;
+        match is_recorder {
+            true => self.lead += pause,
+            false => self.begin(),
+        }
+        is_recorder
+    }
+
     /// Returns whether the next frame is the first of its connection.
     pub fn is_start(&self) -> bool {
         self.is_start
@@ -114,19 +132,30 @@ impl LiveTime {
     ) -> Option<gst::FormattedSegment<gst::ClockTime>> {
         self.awaits_key = consumer == Consumer::Other && first.is_kept_unit;
         self.is_start = self.awaits_key;
+        // Those that are older than the exporter's latency would be late for ever.
+        let is_old = first.time < -first.latency;
         let is_moved =
-            consumer == Consumer::Recorder || (consumer == Consumer::Viewer && !first.is_kept_unit);
+            consumer == Consumer::Recorder || (consumer == Consumer::Viewer && !first.is_kept_unit && is_old);
         let reordering =
             if consumer == Consumer::Recorder || first.is_kept_unit { first.reordering } else { 0 };
         let time = first.time - reordering;
-        if self.awaits_key || (!first.is_kept_unit && time >= 0) {
+        let earliest = match consumer {
+            Consumer::Recorder => self.end,
+            Consumer::Viewer | Consumer::Other => 0,
+        };
+        let is_in_time = match consumer {
+            Consumer::Recorder => time + self.lead >= earliest,
+            Consumer::Viewer | Consumer::Other => !first.is_kept_unit && time >= 0,
+        };
+        if self.awaits_key || is_in_time {
             return None;
         }
-        let earliest = if is_moved && first.is_kept_unit { self.end } else { 0 };
         self.lead = self.lead.max(earliest - time);
+        // What is due now was captured before.
+        let shown = (first.now - first.latency).max(0);
         let segment = match (is_moved, first.is_kept_unit) {
             (true, _) => (0, 0),
-            (false, true) => (first.now + self.lead, first.now),
+            (false, true) => (shown + self.lead, shown),
             (false, false) => (self.lead, 0),
         };
         (std::mem::replace(&mut self.segment, segment) != segment).then(|| {
@@ -168,7 +197,7 @@ mod tests {
     const SECOND: i128 = 1_000_000_000;
 
     fn kept(time: i128, now: i128) -> First {
-        First { time, reordering: 0, now, is_kept_unit: true }
+        First { time, reordering: 0, latency: 0, now, is_kept_unit: true }
     }
 
     fn running(segment: &gst::FormattedSegment<gst::ClockTime>, timestamp: i128) -> Option<i128> {
@@ -220,7 +249,7 @@ mod tests {
     fn frames_in_time_are_not_moved() {
         for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::Other] {
             let mut time = LiveTime::default();
-            let first = First { time: SECOND, reordering: 0, now: SECOND, is_kept_unit: false };
+            let first = First { time: SECOND, reordering: 0, latency: 0, now: SECOND, is_kept_unit: false };
             assert!(time.start(first, consumer).is_none());
             assert_eq!(time.lead(), 0);
             assert!(!time.skips(false, true));

@@ -30,6 +30,12 @@ impl Last {
         due.saturating_sub(self.pushed.elapsed())
     }
 
+    /// Moves the time of the next repetition by a pause of the pipeline, in ns, in which no time
+    /// has passed.
+    pub fn wait_for_pause(&mut self, pause: i128) {
+        self.pushed += Duration::from_nanos(u64::try_from(pause).unwrap_or(0));
+    }
+
     /// Returns the frame again, if it is due.
     pub fn repeat(&mut self) -> Option<gst::Buffer> {
         if !self.wait().is_zero() {

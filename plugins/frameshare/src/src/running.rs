@@ -11,6 +11,7 @@ use super::{
     opening_state::Opening,
     repeat::Last,
     settings::Settings,
+    timing::Timestamps,
     way::Way,
 };
 use crate::meta::budget::Budget;
@@ -59,6 +60,14 @@ pub(super) struct Running {
     pub(super) file_time: FileTime,
     /// The place of a live source's frames in the running time.
     pub(super) live_time: LiveTime,
+    /// The conversion to running time for the present item, once there was one.
+    pub(super) clock: Timestamps,
+    pub(super) has_clock: bool,
+    /// End of the last pause, in ns of `CLOCK_MONOTONIC`: frames that were published before are
+    /// no news. 0 if there are none.
+    pub(super) resumed: u64,
+    /// Number of frames skipped before the next one.
+    pub(super) skipped: u64,
     /// The last frame, to be pushed again.
     pub(super) last: Option<Last>,
     /// Limit for the memory of the exporter's metadata.

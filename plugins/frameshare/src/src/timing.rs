@@ -52,6 +52,16 @@ impl Timestamps {
         Self { exporters: Some(timeline), ..Self::default() }
     }
 
+    /// Returns whether another conversion has the same base time.
+    pub fn has_base_of(&self, other: &Self) -> bool {
+        self.base == other.base
+    }
+
+    /// Returns the time of `CLOCK_MONOTONIC` at which the running time is 0.
+    pub fn start(&self) -> i128 {
+        -self.signed(0)
+    }
+
     /// Returns whether the times are those of this pipeline.
     pub fn is_live(&self) -> bool {
         self.exporters.is_none()

@@ -20,7 +20,10 @@ fn output(elements: &str) -> (Vec<gst::Buffer>, gst::Element) {
     );
     let source = reader.pipeline.by_name("source").unwrap();
     for value in 1..=3 {
-        exporter.push_value(value);
+        let mut frame = gst::Buffer::from_slice([value; GRAY_SIZE]);
+        // A compositor takes none without.
+        frame.make_mut().set_pts(gst::ClockTime::from_mseconds(40) * u64::from(value));
+        exporter.push(frame);
     }
     let mut buffers = Vec::new();
     loop {

@@ -59,13 +59,15 @@ impl Screen {
             let done = frameshare::monotonic_ns();
             let sink = values[0].get::<gst_base::BaseSink>().unwrap();
             let buffer = values[1].get::<gst::Buffer>().unwrap();
-            // The pipeline loses its clock at the end of a test.
-            let running = buffer.pts().unwrap() + sink.base_time()? + sink.latency();
-            // All clocks here derive from the system clock, some at another rate.
-            let due = sink.clock()?.unadjust_unlocked(running).nseconds();
-            let sequence = buffer.meta::<FrameshareMeta>().unwrap().sequence();
+            let segment = sink.segment().downcast::<gst::ClockTime>().unwrap();
             // A frame before the start has no defined rendering time.
-            if buffer.pts().unwrap() > gst::ClockTime::ZERO {
+            let running = segment.to_running_time(buffer.pts())?;
+            // The pipeline loses its clock at the end of a test.
+            let time = running + sink.base_time()? + sink.latency();
+            // All clocks here derive from the system clock, some at another rate.
+            let due = sink.clock()?.unadjust_unlocked(time).nseconds();
+            let sequence = buffer.meta::<FrameshareMeta>().unwrap().sequence();
+            if !running.is_zero() {
                 record.lock().unwrap().insert(sequence, Shown { due, done });
             }
             None
@@ -172,13 +174,12 @@ fn check(one: &Screen, other: &Screen, apart: u64) -> usize {
 
 #[test]
 fn early_and_late_reader_render_live_frames_together() {
-    // Frames that wait for their time are published with all of the latency, others with a part.
-    for (sink, most) in [("sync=true", gst::ClockTime::MAX), ("", gst::ClockTime::from_mseconds(120))] {
-        live_frames_are_rendered_together(sink, most);
+    for sink in ["sync=true", ""] {
+        live_frames_are_rendered_together(sink);
     }
 }
 
-fn live_frames_are_rendered_together(properties: &str, most: gst::ClockTime) {
+fn live_frames_are_rendered_together(properties: &str) {
     let latency = gst::ClockTime::from_mseconds(500);
     let clip = Clip::new("is-live=true", properties, None, Some(latency));
     let early = Screen::new(&clip.path, None, "latest");
@@ -188,14 +189,13 @@ fn live_frames_are_rendered_together(properties: &str, most: gst::ClockTime) {
     early.wait_for(70);
     // All clocks are the monotonic one, so no measured difference adds an error.
     assert!(check(&early, &late, 0) >= 30);
-    // The moment is the exporter's own, plus the latency of the reader.
+    // The moment is that of the capture, plus the latency of the reader.
     let sink = clip.pipeline.by_name("sink").unwrap().downcast::<gst_base::BaseSink>().unwrap();
     assert!(sink.latency() >= latency, "{}", sink.latency());
-    let published = sink.latency().min(most);
     let base = clip.pipeline.base_time().unwrap();
     let pts = clip.pts.lock().unwrap().clone();
     for (sequence, shown) in early.shown() {
-        let due = base + pts[sequence as usize - 1] + published;
+        let due = base + pts[sequence as usize - 1];
         assert_eq!(shown.due - early.latency(), due.nseconds(), "frame {sequence}");
     }
 }
