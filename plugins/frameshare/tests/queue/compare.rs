@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What may differ between a `queue` and a connection of `framesharesrc`: the table of
+//! docs/elements.md, "The same as a queue". Everything else is a difference to report.
+
+use crate::{
+    make::{CUSTOM_META, ms},
+    program::Media,
+    run::{Connection, Item, Outcome},
+};
+use gst::ClockTime;
+use gstframeshare::FrameshareMeta;
+use std::collections::BTreeMap;
+
+/// Rounding of a time that was scaled by a rate and back, in ns.
+const ROUNDING: i128 = 2;
+
+type Segment = gst::FormattedSegment<ClockTime>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Entry {
+    /// A sticky event: its place among the sticky events, and its content.
+    Sticky(String, String),
+    Passing(String),
+    Gap(Times),
+    /// The next buffer follows a flush.
+    Flush,
+    Unit(Box<Unit>),
+}
+
+/// Times as they were sent, and as running times.
+#[derive(Clone, Debug, PartialEq)]
+struct Times {
+    pts: Option<u64>,
+    dts: Option<u64>,
+    duration: Option<u64>,
+    running: Option<i128>,
+    running_dts: Option<i128>,
+    running_duration: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Unit {
+    times: Times,
+    content: Vec<u8>,
+    offsets: (u64, u64),
+    flags: gst::BufferFlags,
+    metas: Vec<String>,
+    /// Its number in the stream, and the number of lost ones before it.
+    sequence: u64,
+    lost_before: u64,
+}
+
+/// Turns the items of a pad into entries.
+#[derive(Default)]
+struct Reading {
+    segment: Segment,
+    /// Width of a row of raw video in bytes.
+    width: Option<usize>,
+    sticky: BTreeMap<String, String>,
+    sequence: u64,
+}
+
+impl Reading {
+    fn entry(&mut self, item: &Item) -> Option<Entry> {
+        match item {
+            Item::Buffer(buffer) => {
+                self.sequence += 1;
+                Some(Entry::Unit(Box::new(self.unit(buffer))))
+            }
+            Item::Event(event) => self.event(event),
+        }
+    }
+
+    fn event(&mut self, event: &gst::Event) -> Option<Entry> {
+        match event.view() {
+            gst::EventView::StreamStart(start) => {
+                // The id of a source has the source's name behind that of its exporter.
+                let id = start.stream_id().split('/').next().unwrap_or_default();
+                self.sticky("stream-start", format!("{id} {:?}", start.stream_flags()))
+            }
+            gst::EventView::Caps(caps) => {
+                let mut caps = caps.caps_owned();
+                let structure = caps.structure(0)?;
+                let width = structure.get::<i32>("width").ok().filter(|_| structure.name() == "video/x-raw");
+                self.width = width.map(|width| width as usize);
+                caps.make_mut().set_features_simple(None);
+                // In an order that does not depend on the way of the caps.
+                let mut fields = caps.to_string().split(", ").map(str::to_owned).collect::<Vec<_>>();
+                fields.sort();
+                self.sticky("caps", fields.join(", "))
+            }
+            gst::EventView::Segment(event) => {
+                self.segment = event.segment().downcast_ref::<ClockTime>()?.clone();
+                let segment = &self.segment;
+                self.sticky(
+                    "segment",
+                    format!(
+                        "{} {} {:?} {:?}",
+                        segment.rate(),
+                        segment.applied_rate(),
+                        segment.start(),
+                        segment.time()
+                    ),
+                )
+            }
+            gst::EventView::Tag(tag) => {
+                let list = tag.tag();
+                self.sticky(&format!("{:?} tags", list.scope()), list.to_string())
+            }
+            gst::EventView::CustomDownstreamSticky(event) => {
+                self.sticky("custom", event.structure()?.to_string())
+            }
+            gst::EventView::CustomDownstream(event) => Some(Entry::Passing(event.structure()?.to_string())),
+            gst::EventView::Gap(gap) => {
+                let (pts, duration) = gap.get();
+                Some(Entry::Gap(self.times(Some(pts), None, duration)))
+            }
+            gst::EventView::FlushStop(_) => Some(Entry::Flush),
+            gst::EventView::FlushStart(_) => None,
+            gst::EventView::Eos(_) => Some(Entry::Passing("eos".into())),
+            _ => Some(Entry::Passing(format!("{:?}", event.type_()))),
+        }
+    }
+
+    /// Sticky events that change nothing are as good as none.
+    fn sticky(&mut self, kind: &str, content: String) -> Option<Entry> {
+        let before = self.sticky.insert(kind.into(), content.clone());
+        (before.as_ref() != Some(&content)).then(|| Entry::Sticky(kind.into(), content))
+    }
+
+    fn times(&self, pts: Option<ClockTime>, dts: Option<ClockTime>, duration: Option<ClockTime>) -> Times {
+        let running = |time: Option<ClockTime>| match self.segment.to_running_time_full(time?)? {
+            gst::Signed::Positive(time) => Some(i128::from(time.nseconds())),
+            gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
+        };
+        let rate = self.segment.rate().abs();
+        let ns = |time: Option<ClockTime>| time.map(ClockTime::nseconds);
+        Times {
+            pts: ns(pts),
+            dts: ns(dts),
+            duration: ns(duration),
+            running: running(pts),
+            running_dts: running(dts),
+            running_duration: ns(duration).map(|duration| (duration as f64 / rate) as u64),
+        }
+    }
+
+    /// The bytes without those behind the end of a row.
+    fn visible(&self, content: Vec<u8>) -> Vec<u8> {
+        match self.width {
+            Some(width) => {
+                let rows = content.chunks(width.next_multiple_of(4));
+                rows.flat_map(|row| &row[..width.min(row.len())]).copied().collect()
+            }
+            None => content,
+        }
+    }
+
+    fn unit(&self, buffer: &gst::Buffer) -> Unit {
+        let mut metas = Vec::new();
+        buffer.foreach_meta(|meta| {
+            if let Some(region) = meta.downcast_ref::<gst_video::VideoRegionOfInterestMeta>() {
+                let params = region.params().map(|params| params.to_string()).collect::<Vec<_>>();
+                metas.push(format!("{} {:?} {params:?}", region.roi_type(), region.rect()));
+            } else if let Some(time) = meta.downcast_ref::<gst::ReferenceTimestampMeta>() {
+                metas.push(format!("{} {:?}", time.reference(), time.timestamp()));
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        if let Ok(custom) = gst::meta::CustomMeta::from_buffer(buffer, CUSTOM_META) {
+            metas.push(custom.structure().to_string());
+        }
+        let meta = buffer.meta::<FrameshareMeta>();
+        Unit {
+            times: self.times(buffer.pts(), buffer.dts(), buffer.duration()),
+            content: self.visible(buffer.map_readable().unwrap().to_vec()),
+            offsets: (buffer.offset(), buffer.offset_end()),
+            flags: buffer.flags() - gst::BufferFlags::TAG_MEMORY,
+            metas,
+            sequence: meta.as_ref().map_or(self.sequence, |meta| meta.sequence()),
+            lost_before: meta.as_ref().map_or(0, |meta| meta.lost_before()),
+        }
+    }
+}
+
+/// Returns what differs in an outcome and should not.
+pub fn differences(media: Media, outcome: &Outcome) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, connection) in outcome.connections.iter().enumerate() {
+        let report = Comparison::new(media, outcome, connection).compare();
+        found.extend(report.into_iter().map(|what| format!("connection {index}: {what}")));
+    }
+    found
+}
+
+struct Comparison<'a> {
+    media: Media,
+    connection: &'a Connection,
+    /// What the queue gave out, each with its position among the queue's items.
+    expected: Vec<(usize, Entry)>,
+    /// The units that were kept for the reader are of a segment before the present one.
+    is_kept_old: bool,
+    got: Vec<Entry>,
+    /// The present segment of each side. It comes with the first unit or gap that it is for.
+    segments: [Option<Entry>; 2],
+    found: Vec<String>,
+}
+
+/// Returns whether times differ by more than their rounding.
+fn differ<const COUNT: usize>(wanted: [Option<u64>; COUNT], got: [Option<u64>; COUNT]) -> bool {
+    wanted.into_iter().zip(got).any(|pair| match pair {
+        (Some(wanted), Some(got)) => i128::from(wanted.abs_diff(got)) > ROUNDING,
+        (wanted, got) => wanted != got,
+    })
+}
+
+/// Takes the segments out of events. Returns the last one.
+fn take_segment(events: &mut Vec<Entry>) -> Option<Entry> {
+    let is_segment = |entry: &Entry| matches!(entry, Entry::Sticky(kind, _) if kind == "segment");
+    let last = events.iter().rfind(|entry| is_segment(entry)).cloned();
+    events.retain(|entry| !is_segment(entry));
+    last
+}
+
+/// Returns whether one of these places is behind the last unit, up to a position.
+fn is_between(places: &[usize], last: Option<usize>, position: usize) -> bool {
+    places.iter().any(|place| *place <= position && last.is_none_or(|last| last < *place))
+}
+
+/// Takes the times of gaps, which are events without times then.
+fn take_gaps(events: &mut [Entry]) -> Vec<Times> {
+    let mut gaps = Vec::new();
+    for event in events {
+        if let Entry::Gap(times) = event {
+            gaps.push(times.clone());
+            *event = Entry::Passing("gap".into());
+        }
+    }
+    gaps
+}
+
+/// Time of the reader's frames after that of the queue's.
+#[derive(Default)]
+struct Constant {
+    lag: Option<i128>,
+    last: Option<i128>,
+    /// It may be another one from the next unit on: a pause has begun, which may have found one
+    /// unit on its way.
+    may_move: bool,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(media: Media, outcome: &Outcome, connection: &'a Connection) -> Self {
+        let mut reading = Reading::default();
+        let mut expected = Vec::new();
+        let (mut kept, mut is_kept_old) = (Vec::new(), false);
+        // Nothing can be decoded before the first key unit.
+        let mut lacks_key = media == Media::H264;
+        for position in 0..=connection.until {
+            if position == connection.from {
+                // The sticky events of the present stream, then what the sink keeps for readers.
+                let sticky = reading.sticky.clone().into_iter();
+                expected.extend(sticky.map(|(kind, content)| (position, Entry::Sticky(kind, content))));
+                lacks_key = media == Media::H264 && kept.is_empty();
+                expected.append(&mut kept);
+            }
+            if position == connection.until {
+                break;
+            }
+            let item = &outcome.of_queue[position];
+            if outcome.restarts.contains(&position) {
+                reading.sequence = 0;
+                kept.clear();
+                lacks_key = media == Media::H264;
+                // The next exporter knows nothing of them.
+                if position < connection.from {
+                    reading.sticky.retain(|kind, _| !kind.ends_with("tags") && kind != "custom");
+                }
+            }
+            let Some(entry) = reading.entry(item) else { continue };
+            match &entry {
+                Entry::Sticky(kind, _) if kind == "caps" => kept.clear(),
+                Entry::Sticky(kind, _) if kind == "segment" => is_kept_old |= !kept.is_empty(),
+                _ => {}
+            }
+            let is_delta = match &entry {
+                Entry::Unit(unit) => unit.flags.contains(gst::BufferFlags::DELTA_UNIT),
+                _ => false,
+            };
+            let is_unit = matches!(entry, Entry::Unit(_));
+            lacks_key &= !is_unit || is_delta;
+            if is_unit && lacks_key {
+                continue;
+            }
+            if position >= connection.from {
+                expected.push((position, entry));
+            } else if is_unit {
+                match media {
+                    Media::H264 if is_delta => kept.push((position, entry)),
+                    Media::H264 | Media::Images | Media::Gray => {
+                        (kept, is_kept_old) = (vec![(position, entry)], false);
+                    }
+                    Media::Sound | Media::Bytes => {}
+                }
+            }
+        }
+        let mut reading = Reading::default();
+        let got = connection.got.iter().filter_map(|item| reading.entry(item)).collect();
+        Self { media, connection, expected, is_kept_old, got, segments: [None, None], found: Vec::new() }
+    }
+
+    fn compare(mut self) -> Vec<String> {
+        let (expected, got) = (std::mem::take(&mut self.expected), std::mem::take(&mut self.got));
+        let mut expected = expected.into_iter().peekable();
+        let mut got = got.into_iter().peekable();
+        let mut constant = Constant::default();
+        let (mut is_first, mut flushed, mut last_position) = (true, false, None);
+        loop {
+            // The events up to the next buffer.
+            let mut wanted = Vec::new();
+            while let Some((_, entry)) = expected.next_if(|(_, entry)| !matches!(entry, Entry::Unit(_))) {
+                match entry {
+                    Entry::Flush => flushed = true,
+                    entry => wanted.push(entry),
+                }
+            }
+            let mut events = Vec::new();
+            while let Some(entry) = got.next_if(|entry| !matches!(entry, Entry::Unit(_))) {
+                events.push(entry);
+            }
+            let (unit, next) = (got.next(), expected.peek());
+            let (unit, wanted_unit) = match (unit, next) {
+                (Some(Entry::Unit(unit)), Some((_, Entry::Unit(wanted)))) => (unit, wanted.clone()),
+                (None, None) => {
+                    let until = self.connection.until;
+                    constant.may_move |= is_between(&self.connection.restarts, last_position, until)
+                        || is_between(&self.connection.pauses, last_position, until);
+                    self.last_events(wanted, events, is_first, &constant);
+                    break;
+                }
+                (Some(unit), _) => {
+                    self.found.push(format!("a unit too many: {unit:?}"));
+                    break;
+                }
+                // No key unit has come since the last loss.
+                (None, Some(_)) if !self.connection.is_lossless && self.media == Media::H264 => break,
+                // The stream ended before the last picture was of use.
+                (None, Some((position, _)))
+                    if self.media == Media::Gray && *position < self.connection.from =>
+                {
+                    break;
+                }
+                (None, Some((_, wanted))) => {
+                    self.found.push(format!("a unit is missing: {wanted:?}, and all behind it"));
+                    break;
+                }
+            };
+            // Lost ones.
+            let mut position = expected.peek().map_or(0, |(position, _)| *position);
+            let mut wanted_unit = wanted_unit;
+            let mut lost = 0;
+            while wanted_unit.sequence != unit.sequence {
+                expected.next();
+                lost += 1;
+                let mut next = None;
+                while let Some((at, entry)) = expected.peek() {
+                    match entry {
+                        Entry::Unit(unit) => {
+                            next = Some((*at, unit.clone()));
+                            break;
+                        }
+                        Entry::Flush => flushed = true,
+                        entry => wanted.push(entry.clone()),
+                    }
+                    expected.next();
+                }
+                let Some((at, unit)) = next else { break };
+                (position, wanted_unit) = (at, unit);
+            }
+            if wanted_unit.sequence != unit.sequence {
+                self.found.push(format!("unit {} is none of the queue's: {unit:?}", unit.sequence));
+                break;
+            }
+            expected.next();
+            let since = last_position.replace(position);
+            let is_restart = is_between(&self.connection.restarts, since, position);
+            let is_paused = is_between(&self.connection.pauses, since, position);
+            constant.may_move |= is_first || is_restart || is_paused;
+            self.events(wanted, events, is_first, &constant);
+            let may_lose = is_first || !self.connection.is_lossless;
+            if lost > 0 && !may_lose {
+                self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
+            }
+            // What an exporter that stops has not handed over yet is counted in `stats` alone.
+            if lost > 0 && !is_first && !is_restart && unit.lost_before != lost {
+                self.found.push(format!(
+                    "unit {} follows {lost} lost ones, and says {}",
+                    unit.sequence, unit.lost_before
+                ));
+            }
+            let breaks = constant.may_move || lost > 0 || flushed;
+            self.unit(&wanted_unit, &unit, breaks);
+            let is_kept = position < self.connection.from;
+            let is_shown_now = self.media == Media::Gray && is_kept && self.connection.is_live;
+            // Units of a segment before the present one come in the present one.
+            let is_old = is_kept && self.is_kept_old && !self.connection.is_live;
+            let is_exact = !self.connection.is_live && !is_old;
+            if is_exact && self.segments[0] != self.segments[1] {
+                let [wanted, got] = &self.segments;
+                self.found.push(format!("unit {}: {got:?} instead of {wanted:?}", unit.sequence));
+            }
+            if !is_shown_now && !is_old {
+                self.times(&wanted_unit, &unit, &mut constant, is_exact);
+            }
+            is_first = is_shown_now;
+            flushed = false;
+        }
+        self.found
+    }
+
+    /// The events behind the last unit. A segment comes with its first unit only, and a reader that
+    /// leaves may not have got the others.
+    fn last_events(
+        &mut self,
+        mut wanted: Vec<Entry>,
+        mut got: Vec<Entry>,
+        is_first: bool,
+        constant: &Constant,
+    ) {
+        let is_eos = |entry: &Entry| *entry == Entry::Passing("eos".into());
+        take_segment(&mut wanted);
+        take_segment(&mut got);
+        match wanted.last().is_some_and(is_eos) {
+            true => self.events(wanted, got, is_first, constant),
+            false if got.iter().any(is_eos) => self.found.push("EOS, and the stream goes on".into()),
+            false => {}
+        }
+    }
+
+    fn events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>, is_first: bool, constant: &Constant) {
+        for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {
+            *present = take_segment(events).or(present.take());
+        }
+        if self.connection.is_live && constant.lag.is_none() {
+            // Those before the first unit may lie before the pipeline began.
+            wanted.retain(|event| !matches!(event, Entry::Gap(_)));
+            got.retain(|event| !matches!(event, Entry::Gap(_)));
+        }
+        let gaps = [take_gaps(&mut wanted), take_gaps(&mut got)];
+        for (wanted, got) in gaps[0].iter().zip(&gaps[1]) {
+            self.gap(wanted, got, constant);
+        }
+        // Only the last sticky event of a kind counts.
+        let last = |entries: &mut Vec<Entry>| {
+            let all = entries.clone();
+            let mut index = 0;
+            entries.retain(|entry| {
+                index += 1;
+                match entry {
+                    Entry::Sticky(kind, _) => !all[index..]
+                        .iter()
+                        .any(|later| matches!(later, Entry::Sticky(other, _) if other == kind)),
+                    _ => true,
+                }
+            });
+        };
+        if is_first {
+            last(&mut wanted);
+            last(&mut got);
+            let key = |entry: &Entry| format!("{entry:?}");
+            wanted.sort_by_key(key);
+            got.sort_by_key(key);
+        }
+        if wanted != got {
+            self.found.push(format!("events:\n      queue      {wanted:?}\n      framesharesrc {got:?}"));
+        }
+    }
+
+    fn gap(&mut self, wanted: &Times, got: &Times, constant: &Constant) {
+        let is_wrong = match self.connection.is_live {
+            true => differ([wanted.running_duration], [got.duration]),
+            false => differ([wanted.pts, wanted.duration], [got.pts, got.duration]),
+        };
+        let lag = got.running.zip(wanted.running).map(|(got, wanted)| got - wanted);
+        let is_moved = lag.zip(constant.lag).is_some_and(|(lag, known)| (lag - known).abs() > ROUNDING);
+        if is_wrong || (is_moved && !constant.may_move) {
+            self.found.push(format!("a gap {got:?} instead of {wanted:?}"));
+        }
+    }
+
+    fn unit(&mut self, wanted: &Unit, got: &Unit, breaks: bool) {
+        let number = got.sequence;
+        let mut say = |what: &str, wanted: String, got: String| {
+            self.found.push(format!("unit {number}: {what} {got} instead of {wanted}"));
+        };
+        if wanted.content != got.content {
+            let sizes = (wanted.content.len().to_string(), got.content.len().to_string());
+            say("content of bytes", sizes.0, sizes.1);
+        }
+        if wanted.offsets != got.offsets {
+            say("offsets", format!("{:?}", wanted.offsets), format!("{:?}", got.offsets));
+        }
+        let discont = gst::BufferFlags::DISCONT;
+        let (mut flags, mut found) = (wanted.flags, got.flags);
+        if breaks {
+            flags -= discont;
+            found -= discont;
+        }
+        if flags != found {
+            say("flags", format!("{flags:?}"), format!("{found:?}"));
+        }
+        let (mut metas, mut found) = (wanted.metas.clone(), got.metas.clone());
+        metas.sort();
+        found.sort();
+        if metas != found {
+            say("metas", format!("{metas:?}"), format!("{found:?}"));
+        }
+    }
+
+    fn times(&mut self, wanted: &Unit, got: &Unit, constant: &mut Constant, is_exact: bool) {
+        let number = got.sequence;
+        let (times, own) = (&wanted.times, &got.times);
+        if is_exact && differ([times.pts, times.dts, times.duration], [own.pts, own.dts, own.duration]) {
+            self.found.push(format!("unit {number}: times {own:?} instead of {times:?}"));
+        }
+        if self.connection.is_live && differ([times.running_duration], [own.duration]) {
+            let (found, sent) = (own.duration, times.running_duration);
+            self.found.push(format!("unit {number}: duration {found:?} instead of {sent:?}"));
+        }
+        let mut has_moved = false;
+        let pairs = [("PTS", times.running, own.running), ("DTS", times.running_dts, own.running_dts)];
+        for (name, sent, found) in pairs {
+            match (sent, found) {
+                (Some(sent), Some(found)) => {
+                    let lag = found - sent;
+                    let moved = constant.lag.map_or(0, |known| lag - known);
+                    if moved.abs() > ROUNDING && !std::mem::take(&mut constant.may_move) {
+                        self.found.push(format!("unit {number}: {name} is moved by {}", ms(moved)));
+                    } else {
+                        constant.lag = Some(lag);
+                        has_moved |= moved.abs() > ROUNDING;
+                    }
+                }
+                (None, None) => {}
+                (sent, found) => {
+                    self.found.push(format!("unit {number}: {name} {found:?} instead of {sent:?}"));
+                }
+            }
+        }
+        // Decoding times, or presentation times without them, do not go back at a pause.
+        let time = own.running_dts.or(own.running);
+        if let (Some(last), Some(time)) = (constant.last, time)
+            && has_moved
+            && time < last
+            && !got.flags.contains(gst::BufferFlags::DISCONT)
+        {
+            self.found.push(format!("unit {number}: the time falls by {} without DISCONT", ms(last - time)));
+        }
+        constant.last = time.or(constant.last);
+    }
+}
