@@ -238,6 +238,7 @@ impl Frame {
                 Consumer::of_object(stream, &lease, gpu)?.delay_release(frame);
                 Ok(())
             }
+            (Memory::Gpu(_), Some(gpu)) => Consumer::of_object(stream, &lease, gpu).map(drop),
             // Nothing to wait for; a wrong argument is an error there, too.
             _ => Handle::of(stream).map(drop),
         }
@@ -249,9 +250,13 @@ impl Frame {
     fn done_on(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let lease = self.holder.lease()?;
         let name = NamedStream::of(stream)?;
-        if let (Memory::Leased(frame), Some(gpu)) = (lease.memory(), lease.gpu()) {
+        if let Some(gpu) = lease.gpu() {
             let stream = name.handle.open(gpu)?;
-            py.detach(|| frame.done_on(&stream)).or_raise()?;
+            py.detach(|| match lease.memory() {
+                Memory::Leased(frame) => frame.done_on(&stream).or_raise(),
+                Memory::Gpu(copy) => copy.done_on(&stream).or_raise(),
+                Memory::Host(_) => Ok(()),
+            })?;
         }
         lease.forget(name.handle);
         Ok(())

@@ -11,7 +11,7 @@ use frameshare_cuda::{event::Event, memory::private::Allocation};
 use pyo3::{PyResult, exceptions::PyMemoryError};
 use std::{
     ptr::NonNull,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
 };
 
 /// The memory of a frame.
@@ -107,6 +107,8 @@ pub struct GpuCopy {
     size: usize,
     gpu: Arc<Context>,
     streams: Vec<Arc<Stream>>,
+    /// Ends of the work on streams that use it no more.
+    ended: Mutex<Vec<Event>>,
 }
 
 impl GpuCopy {
@@ -117,7 +119,14 @@ impl GpuCopy {
     pub fn new(gpu: &Arc<Context>, size: usize) -> frameshare_cuda::Result<Self> {
         let allocation = Allocation::new(gpu, size)?;
         let start = allocation.ptr();
-        Ok(Self { allocation: Some(allocation), start, size, gpu: Arc::clone(gpu), streams: Vec::new() })
+        Ok(Self {
+            allocation: Some(allocation),
+            start,
+            size,
+            gpu: Arc::clone(gpu),
+            streams: Vec::new(),
+            ended: Mutex::default(),
+        })
     }
 
     /// Its device pointer.
@@ -129,12 +138,25 @@ impl GpuCopy {
     pub fn used_on(&mut self, streams: Vec<Arc<Stream>>) {
         self.streams = streams;
     }
+
+    /// Ends its use on a stream, which may be destroyed then: it is freed behind the work that is
+    /// queued there now.
+    ///
+    /// # Errors
+    /// As [`Event::behind`].
+    pub fn done_on(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
+        let end = Event::behind(stream, &self.gpu)?;
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+        Ok(())
+    }
 }
 
 impl Drop for GpuCopy {
     fn drop(&mut self) {
+        let ended = std::mem::take(self.ended.get_mut().unwrap_or_else(PoisonError::into_inner));
         // No event is recorded on a stream that is being captured.
-        let done = self.streams.iter().filter_map(|stream| Event::behind(stream, &self.gpu).ok()).collect();
+        let behind = |stream: &Arc<Stream>| Event::behind(stream, &self.gpu).ok();
+        let done = self.streams.iter().filter_map(behind).chain(ended).collect();
         drop_behind(&self.gpu, Some(done), self.allocation.take());
     }
 }
