@@ -107,6 +107,7 @@ impl FrameshareSrc {
                     running.is_discont = true;
                     running.file_time.begin();
                     running.live_time.begin();
+                    running.counts_skips = false;
                     self.figures.latency.store(0, Relaxed);
                     self.note_connection(running);
                     self.note_losses(running);
@@ -312,7 +313,7 @@ impl FrameshareSrc {
             let consumer = Consumer::of(self.obj().upcast_ref());
             gst::debug!(CAT, imp = self, "{consumer:?} after a pause of {pause} ns");
             if !running.live_time.resume(pause, consumer) {
-                running.resumed = self.played.load(Relaxed);
+                (running.resumed, running.counts_skips) = (self.played.load(Relaxed), true);
                 if let Some(last) = &mut running.last {
                     last.wait_for_pause(pause);
                 }
@@ -328,10 +329,7 @@ impl FrameshareSrc {
         let is_of_pause = descriptor.published < running.resumed;
         let is_kept_unit = (frame.is_kept() && is_encoded) || is_of_pause;
         let is_delta = flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT);
-        if !running.live_time.skips(is_kept_unit, is_delta)
-            && running.live_time.is_start()
-            && let Some(time) = descriptor.dts.or(descriptor.pts)
-        {
+        if !running.live_time.skips(is_kept_unit, is_delta) && running.live_time.is_start() {
             let clock = running.clock;
             let now = clock.signed(frameshare::monotonic_ns());
             let latency = i128::from(self.figures.latency.load(Relaxed));
@@ -339,7 +337,8 @@ impl FrameshareSrc {
             // No frame depends on a kept picture.
             running.shows_kept = consumer == Consumer::Other && self.has_media("image/");
             let is_shown_now = frame.is_kept() && (!is_encoded || running.shows_kept);
-            let time = if is_shown_now { now - latency } else { clock.signed(time) };
+            let time = descriptor.dts.or(descriptor.pts).map(|time| clock.signed(time));
+            let time = time.map(|time| if is_shown_now { now - latency } else { time });
             let may_reorder = descriptor.dts.is_none() && self.has_media("video/");
             let reordering = if may_reorder { REORDERING } else { 0 };
             let is_kept_unit = is_kept_unit && !is_shown_now;
@@ -350,11 +349,11 @@ impl FrameshareSrc {
         }
         let was_skipping = running.skips_since.is_some();
         if !running.live_time.skips(is_kept_unit, is_delta) {
-            running.skips_since = None;
+            (running.skips_since, running.counts_skips) = (None, false);
             return false;
         }
-        if is_of_pause {
-            running.skipped += 1;
+        if running.counts_skips {
+            running.skipped += 1 + frame.lost_before();
             running.lost_earlier += 1;
         }
         let since = *running.skips_since.get_or_insert_with(Instant::now);

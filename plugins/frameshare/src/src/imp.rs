@@ -230,6 +230,7 @@ impl BaseSrcImpl for FrameshareSrc {
             clock: Timestamps::default(),
             has_clock: false,
             resumed: 0,
+            counts_skips: false,
             skipped: 0,
             budget,
         });

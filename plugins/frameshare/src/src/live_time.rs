@@ -61,8 +61,9 @@ impl Consumer {
 /// The first frame of a connection; times in ns of the running time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First {
-    /// Its decoding time, or its presentation time if it has no other.
-    pub time: i128,
+    /// Its decoding time, or its presentation time if it has no other. The first one that has one
+    /// places all.
+    pub time: Option<i128>,
     /// Time by which units that follow it may precede it in presentation: they have no decoding
     /// times.
     pub reordering: i128,
@@ -131,14 +132,15 @@ impl LiveTime {
         consumer: Consumer,
     ) -> Option<gst::FormattedSegment<gst::ClockTime>> {
         self.awaits_key = consumer == Consumer::Other && first.is_kept_unit;
+        let time = first.time?;
         self.is_start = self.awaits_key;
         // Those that are older than the exporter's latency would be late for ever.
-        let is_old = first.time < -first.latency;
+        let is_old = time < -first.latency;
         let is_moved =
             consumer == Consumer::Recorder || (consumer == Consumer::Viewer && !first.is_kept_unit && is_old);
         let reordering =
             if consumer == Consumer::Recorder || first.is_kept_unit { first.reordering } else { 0 };
-        let time = first.time - reordering;
+        let time = time - reordering;
         let earliest = match consumer {
             Consumer::Recorder => self.end,
             Consumer::Viewer | Consumer::Other => 0,
@@ -197,7 +199,7 @@ mod tests {
     const SECOND: i128 = 1_000_000_000;
 
     fn kept(time: i128, now: i128) -> First {
-        First { time, reordering: 0, latency: 0, now, is_kept_unit: true }
+        First { time: Some(time), reordering: 0, latency: 0, now, is_kept_unit: true }
     }
 
     fn running(segment: &gst::FormattedSegment<gst::ClockTime>, timestamp: i128) -> Option<i128> {
@@ -249,7 +251,8 @@ mod tests {
     fn frames_in_time_are_not_moved() {
         for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::Other] {
             let mut time = LiveTime::default();
-            let first = First { time: SECOND, reordering: 0, latency: 0, now: SECOND, is_kept_unit: false };
+            let first =
+                First { time: Some(SECOND), reordering: 0, latency: 0, now: SECOND, is_kept_unit: false };
             assert!(time.start(first, consumer).is_none());
             assert_eq!(time.lead(), 0);
             assert!(!time.skips(false, true));

@@ -66,7 +66,9 @@ pub(super) struct Running {
     /// End of the last pause, in ns of `CLOCK_MONOTONIC`: frames that were published before are
     /// no news. 0 if there are none.
     pub(super) resumed: u64,
-    /// Number of frames skipped before the next one.
+    /// The frames that are skipped now count as lost: the reader had the ones before.
+    pub(super) counts_skips: bool,
+    /// Number of those before the next frame.
     pub(super) skipped: u64,
     /// The last frame, to be pushed again.
     pub(super) last: Option<Last>,

@@ -40,6 +40,7 @@ impl FrameshareSrc {
         running.last = None;
         running.file_time.begin();
         running.live_time.begin();
+        running.counts_skips = false;
         self.figures.latency.store(0, Relaxed);
         running.is_discont = true;
         lock(&self.negotiated).caps = None;

@@ -262,6 +262,9 @@ impl<'a> Comparison<'a> {
                 // The sticky events of the present stream, then what the sink keeps for readers.
                 let sticky = reading.sticky.clone().into_iter();
                 expected.extend(sticky.map(|(kind, content)| (position, Entry::Sticky(kind, content))));
+                if connection.is_live && !connection.is_alone && media == Media::H264 {
+                    kept.clear(); // they can be neither moved nor shown
+                }
                 lacks_key = media == Media::H264 && kept.is_empty();
                 expected.append(&mut kept);
             }
@@ -297,6 +300,8 @@ impl<'a> Comparison<'a> {
                 expected.push((position, entry));
             } else if is_unit {
                 match media {
+                    // What follows a key unit that is not kept is not kept either.
+                    Media::H264 if is_delta && kept.is_empty() => {}
                     Media::H264 if is_delta => kept.push((position, entry)),
                     Media::H264 | Media::Images | Media::Gray => {
                         (kept, is_kept_old) = (vec![(position, entry)], false);
@@ -329,6 +334,10 @@ impl<'a> Comparison<'a> {
             while let Some(entry) = got.next_if(|entry| !matches!(entry, Entry::Unit(_))) {
                 events.push(entry);
             }
+            let skips_to_end = self.connection.is_live
+                && !self.connection.is_alone
+                && (constant.may_move
+                    || is_between(&self.connection.pauses, last_position, self.connection.until));
             let (unit, next) = (got.next(), expected.peek());
             let (unit, wanted_unit) = match (unit, next) {
                 (Some(Entry::Unit(unit)), Some((_, Entry::Unit(wanted)))) => (unit, wanted.clone()),
@@ -345,6 +354,7 @@ impl<'a> Comparison<'a> {
                 }
                 // No key unit has come since the last loss.
                 (None, Some(_)) if !self.connection.is_lossless && self.media == Media::H264 => break,
+                (None, Some(_)) if skips_to_end => break,
                 // The stream ended before the last picture was of use.
                 (None, Some((position, _)))
                     if self.media == Media::Gray && *position < self.connection.from =>
@@ -388,7 +398,9 @@ impl<'a> Comparison<'a> {
             let is_paused = is_between(&self.connection.pauses, since, position);
             constant.may_move |= is_first || is_restart || is_paused;
             self.events(wanted, events, is_first, &constant);
-            let may_lose = is_first || !self.connection.is_lossless;
+            // Beside another source nothing of a pause can be moved to the time behind it.
+            let skips = constant.may_move && self.connection.is_live && !self.connection.is_alone;
+            let may_lose = is_first || skips || !self.connection.is_lossless;
             if lost > 0 && !may_lose {
                 self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
             }
@@ -402,7 +414,11 @@ impl<'a> Comparison<'a> {
             let breaks = constant.may_move || lost > 0 || flushed;
             self.unit(&wanted_unit, &unit, breaks);
             let is_kept = position < self.connection.from;
-            let is_shown_now = self.media == Media::Gray && is_kept && self.connection.is_live;
+            let is_shown_now = match self.media {
+                Media::Gray => is_kept && self.connection.is_live,
+                Media::Images => is_kept && self.connection.is_live && !self.connection.is_alone,
+                _ => false,
+            };
             // Units of a segment before the present one come in the present one.
             let is_old = is_kept && self.is_kept_old && !self.connection.is_live;
             let is_exact = !self.connection.is_live && !is_old;

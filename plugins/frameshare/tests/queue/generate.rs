@@ -81,7 +81,8 @@ impl Source {
         }
         let is_live = self.one_in(2);
         let is_lossless = !self.one_in(4);
-        let join = Step::Join { is_live, is_lossless };
+        let is_alone = !self.one_in(3);
+        let join = Step::Join { is_live, is_lossless, is_alone };
         if self.one_in(3) {
             for _ in 0..1 + self.random.below(6) {
                 let step = self.step();

@@ -43,10 +43,11 @@ pub enum Step {
     },
     /// A seek that flushes, and the segment behind it.
     Flush(Segment),
-    /// The reader connects.
+    /// The reader connects. It is alone in its pipeline, or beside another source.
     Join {
         is_live: bool,
         is_lossless: bool,
+        is_alone: bool,
     },
     /// The reader's pipeline stops.
     Leave,

@@ -49,6 +49,8 @@ impl Record {
 pub struct Connection {
     pub is_live: bool,
     pub is_lossless: bool,
+    /// No other source is in the pipeline.
+    pub is_alone: bool,
     /// Number of items that the queue had given out before.
     pub from: usize,
     pub until: usize,
@@ -176,10 +178,15 @@ impl Reader {
     fn new(path: &Path, connection: Connection) -> Self {
         let pipeline = gst::parse::launch(&format!(
             "framesharesrc socket-path={} policy={} is-live={} max-held=16 on-disconnect=wait \
-             connection-timeout=20000000000 ! fakesink name=end sync=false async=false enable-last-sample=false",
+             connection-timeout=20000000000 ! fakesink name=end sync=false async=false enable-last-sample=false {}",
             path.display(),
             if connection.is_lossless { "lossless" } else { "latest" },
             connection.is_live,
+            if connection.is_alone {
+                ""
+            } else {
+                "videotestsrc is-live=true ! fakesink sync=false async=false"
+            },
         ));
         let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
         let record = Record::default();
@@ -255,7 +262,7 @@ pub fn run(program: &Program) -> Result<Outcome, String> {
 impl Run {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Join { is_live, is_lossless } => self.join(*is_live, *is_lossless),
+            Step::Join { is_live, is_lossless, is_alone } => self.join(*is_live, *is_lossless, *is_alone),
             Step::Leave => self.leave(),
             Step::Pause => self.pause(),
             Step::Play(ms) => self.play(*ms),
@@ -283,11 +290,12 @@ impl Run {
         }
     }
 
-    fn join(&mut self, is_live: bool, is_lossless: bool) -> Result<(), String> {
+    fn join(&mut self, is_live: bool, is_lossless: bool, is_alone: bool) -> Result<(), String> {
         let from = self.queue.fed;
         let connection = Connection {
             is_live,
             is_lossless,
+            is_alone,
             from,
             until: 0,
             pauses: vec![],
