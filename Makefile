@@ -106,6 +106,13 @@ simulate-gpu: ## run random programs on the simulated GPU driver, and check the 
 	LD_LIBRARY_PATH=$$(realpath "$$target/simcuda") tools/results.py run simulate-gpu \
 		"$$target/debug/gpu-programs" time $$(python3 -c 'print(round(3600 * $(HOURS)))') $(or $(SEED),1)
 
+.PHONY: simulate-elements
+simulate-elements: ## run random streams through the elements and through a queue, and compare them (HOURS=1, SEED=1)
+	@tools/setup.sh test record
+	cargo test --workspace --locked --no-run --test queue
+	@SECONDS=$$(python3 -c 'print(round(3600 * $(or $(HOURS),1)))') SEED=$(or $(SEED),1) tools/results.py run simulate-elements \
+		cargo test --workspace --locked --test queue -- --ignored --nocapture programs_pass_for_a_time
+
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)
 	@tools/setup.sh build record

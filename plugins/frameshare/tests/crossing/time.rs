@@ -200,6 +200,23 @@ fn live_frames_are_rendered_together(properties: &str) {
     }
 }
 
+/// Sound and pictures of two exporters, of which one has an encoder's latency, stay together.
+#[test]
+fn frames_of_one_moment_have_one_time_whatever_the_latency() {
+    let times = [Some(gst::ClockTime::from_mseconds(700)), None].map(|latency| {
+        let clip = Clip::new("is-live=true", "", None, latency);
+        let screen = Screen::new(&clip.path, None, "lossless");
+        screen.wait_for(20);
+        let base = clip.pipeline.base_time().unwrap();
+        let pts = clip.pts.lock().unwrap().clone();
+        // By how much a frame is shown after its capture, without the reader's own latency.
+        let shown = screen.shown();
+        let (sequence, shown) = shown.last_key_value().unwrap();
+        shown.due - screen.latency() - (base + pts[*sequence as usize - 1]).nseconds()
+    });
+    assert_eq!(times, [0, 0]);
+}
+
 #[test]
 fn drifting_clocks_keep_readers_in_sync() {
     let (exporters, readers) = (clock(101), clock(98));

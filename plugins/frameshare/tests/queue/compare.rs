@@ -455,6 +455,13 @@ impl<'a> Comparison<'a> {
     }
 
     fn events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>, is_first: bool, constant: &Constant) {
+        let is_segment = |entry: &&Entry| matches!(entry, Entry::Sticky(kind, _) if kind == "segment");
+        let segments = got.iter().filter(is_segment).count();
+        // A live source opens its stream with the caps, and places it with the first unit.
+        let is_live = self.connection.is_live;
+        if !is_live && segments > wanted.iter().filter(is_segment).count().max(1) {
+            self.found.push(format!("{segments} segments before one unit"));
+        }
         for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {
             *present = take_segment(events).or(present.take());
         }
