@@ -62,6 +62,11 @@ fn shrink(mut program: Program) -> Program {
     program
 }
 
+/// The controls want the first fault, as it is.
+fn is_first_enough() -> bool {
+    std::env::var("FIRST").is_ok()
+}
+
 /// Runs the program of a seed; one that fails is shrunk and printed.
 fn seed_passes(seed: u64) -> bool {
     let program = generate::program(seed);
@@ -70,6 +75,9 @@ fn seed_passes(seed: u64) -> bool {
         return true;
     }
     eprintln!("seed {seed}:\n  {}", found.join("\n  "));
+    if is_first_enough() {
+        return false;
+    }
     let program = shrink(program);
     eprintln!("shrunk:\n{program}  {}", faults(&program).join("\n  "));
     false
@@ -125,7 +133,7 @@ fn programs_pass_for_a_time() {
     let (seconds, first) = (number("SECONDS", 60), number("SEED", 1));
     let until = Instant::now() + Duration::from_secs(seconds);
     let (mut seed, mut failed) = (first, 0);
-    while Instant::now() < until {
+    while Instant::now() < until && !(is_first_enough() && failed > 0) {
         failed += u64::from(!seed_passes(seed));
         // Pipelines take a hundred times as long.
         if seed.is_multiple_of(50) {

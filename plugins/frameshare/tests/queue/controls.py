@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Puts faults into the elements, one at a time, and shows how soon the random programs find each.
+
+    plugins/frameshare/tests/queue/controls.py [NAME...]
+
+Run it in a clean checkout: files are changed, and restored at the end.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+SECONDS = 60
+HERE = pathlib.Path(__file__).resolve().parents[4]
+PLUGIN = "plugins/frameshare/src/"
+# A name, a file, what stands there, and what a fault would have.
+FAULTS = [
+    ("times-fall-after-a-pause", PLUGIN + "src/live_time.rs", "true => self.lead += pause,", "true => {}"),
+    ("decoding-times-shown", PLUGIN + "src/timeless.rs", "&& !source.does_timestamp();", "&& false;"),
+    ("old-units-clamped", PLUGIN + "src/live_time.rs", "self.lead = self.lead.max(earliest - time);", ""),
+    ("decoding-times-lost", PLUGIN + "src/frames.rs", "descriptor.dts.and_then(|dts| time.of(dts))", "None"),
+    ("metas-lost", PLUGIN + "src/frames.rs", "metas.add_to(buffer_ref, crop.is_some())", "Metas::default().add_to(buffer_ref, crop.is_some())"),
+    ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost > 0 {", "{"),
+    ("skips-uncounted", PLUGIN + "src/delivery.rs", "running.skipped += 1 + frame.lost_before();", ""),
+    ("two-segments", PLUGIN + "src/negotiation.rs", "if running.settings.is_live {\n                self.push_segment", "if true {\n                self.push_segment"),
+    ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(times);", ""),
+    ("units-behind-new-caps-dropped", "crates/frameshare/src/exporter/state/control.rs", "self.drop_units();", "self.drop_gop();"),
+]
+
+
+def build():
+    command = ["cargo", "test", "--locked", "--workspace", "--no-run", "--test", "queue", "--message-format=json"]
+    built = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = [json.loads(line) for line in built.splitlines()]
+    return next(item["executable"] for item in found if item.get("executable") and item["target"]["name"] == "queue")
+
+
+def control(name, file, before, after):
+    file = HERE / file
+    text = file.read_text()
+    assert text.count(before) == 1, f"{name}: {file} has changed"
+    try:
+        file.write_text(text.replace(before, after))
+        program = build()
+    finally:
+        file.write_text(text)
+    begin = time.monotonic()
+    command = [program, "--ignored", "--nocapture", "programs_pass_for_a_time"]
+    environment = {**os.environ, "SECONDS": str(SECONDS), "FIRST": "1"}
+    folder = HERE / "plugins/frameshare"
+    found = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    took = time.monotonic() - begin
+    print(f"{'found' if found.returncode else 'MISSED'} {name}, {took:.0f} s", flush=True)
+    return found.returncode != 0
+
+
+names = sys.argv[1:]
+results = [control(*fault) for fault in FAULTS if not names or fault[0] in names]
+sys.exit(not all(results))
