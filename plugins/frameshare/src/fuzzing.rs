@@ -39,9 +39,12 @@ pub fn metas(bytes: &[u8]) {
     let _ = (metas.crop(), metas.video().map(|video| (video.format(), video.flags(), video.alignment())));
     let mut buffer = gst::Buffer::with_size(64).expect("memory");
     let content = buffer.get_mut().expect("it is new");
-    let _ = metas.add_to(content, true);
+    // Code of plugins is not this project's.
+    let dropped = wire::Dropped::default();
+    let _ = metas.add_to(content, true, false, &dropped);
     // The metas on the buffer can be serialized and parsed again, copied and printed.
-    wire::parse(&wire::serialize(content, None, false), &Budget::new(u64::MAX)).expect("our own form");
+    wire::parse(&wire::serialize(content, None, false, &dropped), &Budget::new(u64::MAX))
+        .expect("our own form");
     let _ = format!("{:?}", buffer.copy());
 }
 

@@ -52,6 +52,12 @@ pub enum Item<'a> {
     },
     /// The form of an audio meta, which is the elements' own.
     Audio(&'a [u8]),
+    /// A meta in GStreamer's own form (`gst_meta_serialize`, 1.24), and the name of its type. What
+    /// reads it is code of the library or plugin that has registered the type.
+    Serialized {
+        name: &'a str,
+        data: &'a [u8],
+    },
 }
 
 /// A frame's `GstVideoMeta`, without the layout of its planes.

@@ -122,6 +122,7 @@ impl Meta {
             Item::ActiveFormat { .. } => Self::Other("active format"),
             Item::Bar { .. } => Self::Other("bar"),
             Item::Audio(_) => Self::Other("audio"),
+            Item::Serialized { .. } => Self::Other("serialized by GStreamer"),
         })
     }
 

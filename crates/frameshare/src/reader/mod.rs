@@ -291,6 +291,12 @@ impl Reader {
         self.connection().is_some_and(Connection::is_on_gpu)
     }
 
+    /// Returns whether the exporter runs as this process's own user or as root: one that could
+    /// have this process run any code anyway. False while it searches for the next exporter.
+    pub fn exporter_is_own_or_root(&self) -> bool {
+        self.connection().is_some_and(Connection::exporter_is_own_or_root)
+    }
+
     /// The GPU that the exporter has announced for its frames, whether or not this reader gets them
     /// there.
     pub fn exporter_gpu(&self) -> Option<frameshare_cuda::device::Uuid> {

@@ -18,6 +18,7 @@ pub(crate) mod mini_object;
 pub(crate) mod param_spec;
 pub(crate) mod plane_bytes;
 pub(crate) mod raw_enum;
+pub(crate) mod serialized_meta;
 pub(crate) mod slot_memory;
 pub(crate) mod slot_planes;
 pub(crate) mod typed_value;

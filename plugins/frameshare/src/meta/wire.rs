@@ -17,20 +17,28 @@
 //! 3. Custom metas whose structure has a [`form`]; the reader registers an unknown name, unless it
 //!    is one of GStreamer's or GLib's own or too many have been registered.
 //!
-//! Other metas are dropped. GStreamer's own bytes for metas (1.24) are not used: its functions
-//! parse text in them.
+//! 4. Other metas in GStreamer's own form, if it has one for them (1.24). What reads it is code of
+//!    the library or plugin that has registered the type, which parses text and checks little: so
+//!    only a reader whose exporter is trusted adds them.
+//!
+//! Those that stay behind on either side are counted, and named once.
 
+use super::FrameshareMeta;
 use super::{
     audio::Audio,
     budget::{Budget, Charge, OverBudget},
     form::{Invalid, Reader, Unwritable, Writer, is_field_name, is_type_name},
 };
-use crate::ffi::raw_enum::FromRaw;
+use crate::ffi::{raw_enum::FromRaw, serialized_meta};
 use frameshare::event::form::meta::{Alignment, Item, MAX_PARAMS, TimeCode, VERSION, Video};
 use glib::translate::IntoGlib;
 use std::{
+    collections::BTreeSet,
     ops::ControlFlow,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// Maximum padding, and maximum alignment of rows in bytes; GStreamer's arithmetic with them is 32
@@ -49,6 +57,10 @@ const MAX_DATE: usize = 64;
 /// Maximum length of an audio meta's form: 64 channels with an offset of ten bytes each, and some
 /// more.
 const MAX_AUDIO: usize = 1024;
+/// Maximum length of a meta in GStreamer's own form.
+const MAX_SERIALIZED: usize = 1 << 20;
+/// Maximum number of types that are named when their metas stay behind.
+const MAX_NAMED: usize = 64;
 /// Names of metas in errors.
 const CUSTOM: &str = "custom meta";
 const AUDIO: &str = "audio meta";
@@ -64,6 +76,29 @@ pub(crate) enum MetaError {
     Impossible(&'static str),
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+}
+
+/// Metas that stay behind.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    count: AtomicU64,
+    named: Mutex<BTreeSet<String>>,
+}
+
+impl Dropped {
+    /// Number of metas that stayed behind.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    fn note(&self, name: &str, why: &str) {
+        self.count.fetch_add(1, Relaxed);
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        // A peer may send any name.
+        if named.len() < MAX_NAMED && named.insert(name.into()) {
+            gst::warning!(super::CAT, "Metas of the type {name} stay behind: {why}");
+        }
+    }
 }
 
 /// The metas of one frame, and their charge.
@@ -85,6 +120,7 @@ enum Meta {
     ActiveFormat { field: u8, spec: i32, value: i32 },
     Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
     Audio(Audio),
+    Serialized { name: String, data: Vec<u8> },
 }
 
 /// The values of a video meta's form as GStreamer's types.
@@ -122,6 +158,7 @@ pub(crate) fn serialize(
     buffer: &gst::BufferRef,
     info: Option<&gst_video::VideoInfo>,
     moved: bool,
+    dropped: &Dropped,
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     buffer.foreach_meta(|meta| {
@@ -137,7 +174,7 @@ pub(crate) fn serialize(
             }
             Ok(())
         } else {
-            write(&meta, &mut writer)
+            write(&meta, &mut writer, dropped)
         };
         match written {
             Ok(()) if bytes.is_empty() && !writer.0.is_empty() => {
@@ -145,7 +182,7 @@ pub(crate) fn serialize(
                 bytes.append(&mut writer.0);
             }
             Ok(()) => bytes.append(&mut writer.0),
-            Err(error) => gst::debug!(super::CAT, "A {} stays behind: {error}", meta.type_()),
+            Err(error) => dropped.note(meta.type_().name(), &error.to_string()),
         }
         ControlFlow::Continue(())
     });
@@ -190,24 +227,46 @@ impl Metas {
             .find_map(|meta| if let Meta::Crop([x, y, ..]) = meta { Some((*x, *y)) } else { None })
     }
 
-    /// Adds all metas but the `GstVideoMeta` to a buffer, the crop meta only if asked to. The
-    /// charge ends with the buffer.
+    /// Adds all metas but the `GstVideoMeta` to a buffer, the crop meta only if asked to, and those
+    /// in GStreamer's own form only of an exporter that is trusted. The charge ends with the
+    /// buffer.
     ///
     /// # Errors
     ///
     /// The error of the last meta that could not be added; the others are added nevertheless.
-    pub fn add_to(self, buffer: &mut gst::BufferRef, with_crop: bool) -> Result<(), MetaError> {
+    pub fn add_to(
+        self,
+        buffer: &mut gst::BufferRef,
+        with_crop: bool,
+        is_trusted: bool,
+        dropped: &Dropped,
+    ) -> Result<(), MetaError> {
         if let Some(charge) = self.charge {
             charge.attach(buffer.upcast_mut());
         }
         let wanted = |meta: &Meta| with_crop || !matches!(meta, Meta::Crop(_));
-        let add = |result, meta| Result::and(result, add(meta, buffer));
+        let foreign = |name: &str, data: &[u8], buffer: &mut gst::BufferRef| match is_trusted {
+            true if serialized_meta::add(buffer, data) => {}
+            true => dropped.note(name, "this GStreamer knows no such type"),
+            false => dropped.note(name, "the exporter runs as another user, and a plugin would read them"),
+        };
+        let add = |result, meta| match meta {
+            Meta::Serialized { name, data } => {
+                foreign(&name, &data, buffer);
+                result
+            }
+            meta => Result::and(result, add(meta, buffer)),
+        };
         self.metas.into_iter().filter(wanted).fold(Ok(()), add)
     }
 }
 
 /// Writes the forwarded part of a meta other than a `GstVideoMeta`: nothing if it does not cross.
-fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), Unwritable> {
+fn write(
+    meta: &gst::MetaRef<'_, gst::Meta>,
+    writer: &mut Writer,
+    dropped: &Dropped,
+) -> Result<(), Unwritable> {
     if let Some(custom) = meta.try_as_custom_meta() {
         let tags = meta.tags();
         writer.plain(&Item::Custom { tags: tags.len() as u32 });
@@ -249,6 +308,12 @@ fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), 
         let mut form = Writer::default();
         form.plain(&audio);
         writer.plain(&Item::Audio(&form.0));
+    } else if meta.downcast_ref::<FrameshareMeta>().is_none() {
+        let name = meta.type_().name();
+        match serialized_meta::serialize(meta).filter(|data| data.len() <= MAX_SERIALIZED) {
+            Some(data) => writer.plain(&Item::Serialized { name, data: &data }),
+            None => dropped.note(name, "neither frameshare nor GStreamer has a form for them"),
+        }
     }
     Ok(())
 }
@@ -396,6 +461,11 @@ fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
             let audio = audio.ok_or_else(impossible)?;
             (audio.is_sound(), Meta::Audio(audio))
         }
+        Item::Serialized { name, data } => {
+            reader.item(name.len() + data.len())?;
+            let is_possible = is_type_name(name) && !data.is_empty() && data.len() <= MAX_SERIALIZED;
+            (is_possible, Meta::Serialized { name: name.into(), data: data.into() })
+        }
     };
     is_possible.then_some(meta).ok_or_else(impossible)
 }
@@ -413,6 +483,7 @@ fn name_of(item: &Item<'_>) -> &'static str {
         Item::ActiveFormat { .. } => "active format description",
         Item::Bar { .. } => "bar meta",
         Item::Audio(_) => AUDIO,
+        Item::Serialized { .. } => "serialized meta",
     }
 }
 
@@ -436,7 +507,7 @@ fn is_active_format(spec: i32, value: i32) -> bool {
 
 fn add(meta: Meta, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
     match meta {
-        Meta::Video(_) => {}
+        Meta::Video(_) | Meta::Serialized { .. } => {}
         Meta::Crop([x, y, width, height]) => {
             gst_video::VideoCropMeta::add(buffer, (x, y, width, height));
         }

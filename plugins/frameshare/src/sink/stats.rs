@@ -76,6 +76,7 @@ pub(super) fn stats(stream: Option<&Stream>, is_paced: bool) -> gst::Structure {
         .field("copies", by_reason(&stats.copies).map(|(_, count)| count).sum::<u64>())
         .field("copied-bytes", stream.copy_stats.bytes())
         .field("copy-reasons", reasons.build())
+        .field("dropped-metas", stream.dropped_metas.count())
         .field("surfaces-held", stream.surfaces.held())
         .field("dma-bufs", stats.dma_bufs.frames)
         .field("dma-bufs-fenced", stats.dma_bufs.fenced)

@@ -59,6 +59,8 @@ pub(super) struct Stream {
     pub(super) waiting: Waiting,
     pub(super) failure: Failure,
     pub(super) copy_stats: CopyStats,
+    /// Metas that do not cross.
+    pub(super) dropped_metas: meta::wire::Dropped,
     /// Resources for GPU frames, once there are some.
     gpu: OnceLock<Gpu>,
     /// The reason why there is no GPU so far.
@@ -99,6 +101,7 @@ impl Stream {
             slots,
             failure: Failure::default(),
             copy_stats: CopyStats::default(),
+            dropped_metas: meta::wire::Dropped::default(),
             gpu,
             no_gpu,
             export: settings.export,
@@ -343,7 +346,7 @@ impl Stream {
             media_offset_end: counter(buffer.offset_end()),
             flags: flags::to_word(all_flags(buffer) | discont) | flags::of_crop(buffer),
             planes: placed.planes(),
-            metadata: &meta::wire::serialize(buffer, info, moved),
+            metadata: &meta::wire::serialize(buffer, info, moved, &self.dropped_metas),
             arrived,
             late_after,
             unit,

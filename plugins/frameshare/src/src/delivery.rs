@@ -196,6 +196,8 @@ impl FrameshareSrc {
             copies: &self.figures.copied_downstream,
             copy_pool: &mut running.copy_pool,
             cuda: running.cuda.as_mut(),
+            is_trusted: running.reader.as_ref().is_some_and(Reader::exporter_is_own_or_root),
+            dropped: &self.figures.dropped_metas,
             budget: &running.budget,
         };
         let (mut buffer, way) = frames::to_buffer(frame, context).map_err(|error| {
@@ -314,6 +316,7 @@ impl FrameshareSrc {
             gst::debug!(CAT, imp = self, "{consumer:?} after a pause of {pause} ns");
             if !running.live_time.resume(pause, consumer) {
                 (running.resumed, running.counts_skips) = (self.played.load(Relaxed), true);
+                running.is_discont = true;
                 if let Some(last) = &mut running.last {
                     last.wait_for_pause(pause);
                 }

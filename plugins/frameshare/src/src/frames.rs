@@ -91,6 +91,10 @@ pub(super) struct Context<'a> {
     pub copy_pool: &'a mut CopyPool,
     /// CUDA context and stream for frames in GPU memory.
     pub cuda: Option<&'a mut Cuda>,
+    /// The exporter runs as this process's user or root.
+    pub is_trusted: bool,
+    /// Metas that stay behind.
+    pub dropped: &'a wire::Dropped,
     /// Memory limit of metadata.
     pub budget: &'a Budget,
 }
@@ -171,7 +175,7 @@ pub(super) fn to_buffer(
     };
 
     let buffer_ref = buffer.make_mut();
-    if let Err(error) = metas.add_to(buffer_ref, crop.is_some()) {
+    if let Err(error) = metas.add_to(buffer_ref, crop.is_some(), context.is_trusted, context.dropped) {
         gst::warning!(super::log::CAT, "Dropping some metas of frame {}: {error}", descriptor.sequence);
     }
     FrameshareMeta::add(buffer_ref, meta);

@@ -2,6 +2,7 @@
 
 //! Statistics of the `stats` property.
 
+use crate::meta::wire::Dropped;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -32,6 +33,8 @@ pub(super) struct Figures {
     pub spin_frames: AtomicU64,
     /// Frames that were pushed when they were written, since enough streams waited.
     pub gpu_wait_limited: AtomicU64,
+    /// Metas that were not added to buffers.
+    pub dropped_metas: Dropped,
     /// Copies of frames in host memory that elements downstream made, to write for example.
     pub copied_downstream: Arc<AtomicU64>,
 }
@@ -81,6 +84,7 @@ impl Figures {
             .field("copied-for-layout", self.copied_for_layout.load(Relaxed))
             .field("reconnections", self.reconnections.load(Relaxed))
             .field("copied-downstream", self.copied_downstream.load(Relaxed))
+            .field("dropped-metas", self.dropped_metas.count())
             .field("repeated", self.repeated.load(Relaxed))
             .field("spin-time", self.spin_time.load(Relaxed))
             .field("spin-frames", self.spin_frames.load(Relaxed))

@@ -17,6 +17,7 @@ mod metas;
 mod numbers;
 mod order;
 mod peers;
+mod plugin_meta;
 mod refusal;
 mod resend;
 mod seek;

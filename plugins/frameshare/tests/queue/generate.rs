@@ -217,7 +217,13 @@ impl Source {
         let count = [0, 0, 1, 3][self.random.below(4) as usize];
         let number = self.random.below(1000);
         let metas = [Meta::Region(number as u32), Meta::Reference(number), Meta::Custom(number as u32)];
-        (0..count).map(|_| pick(&mut self.random, &metas)).collect()
+        let mut picked: Vec<_> = (0..count).map(|_| pick(&mut self.random, &metas)).collect();
+        // Copies of a buffer have one timestamp of a reference (GStreamer 1.26).
+        let mut has_reference = false;
+        picked.retain(|meta| {
+            !matches!(meta, Meta::Reference(_)) || !std::mem::replace(&mut has_reference, true)
+        });
+        picked
     }
 }
 

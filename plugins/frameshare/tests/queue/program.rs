@@ -134,7 +134,7 @@ impl Program {
                     }
                     Step::Segment(_) => {
                         has_segment = true;
-                        has_stream
+                        has_caps
                     }
                     Step::Buffer(_) | Step::Gap { .. } => has_caps && has_segment,
                     Step::Join { .. } => !std::mem::replace(&mut reads, true) && has_caps,

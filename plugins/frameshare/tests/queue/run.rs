@@ -149,7 +149,7 @@ struct Exporter {
 impl Exporter {
     fn new(path: &Path) -> Self {
         let sink = gst::parse::launch(&format!(
-            "framesharesink socket-path={} sync=false any-caps=true slow-readers=wait",
+            "framesharesink socket-path={} sync=false any-caps=true slow-readers=wait max-lateness=-1",
             path.display()
         ));
         let sink = sink.unwrap();

@@ -528,6 +528,11 @@ impl Connection {
         self.channel.held()
     }
 
+    /// As [`RemoteExporter::is_own_or_root`].
+    pub fn exporter_is_own_or_root(&self) -> bool {
+        self.exporter.is_own_or_root()
+    }
+
     /// Statistics of this connection.
     pub fn stats(&self) -> Stats {
         Stats {

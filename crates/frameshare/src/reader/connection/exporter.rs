@@ -52,6 +52,11 @@ impl RemoteExporter {
         self.peer.pid
     }
 
+    /// Whether it runs as the reader's own user, or as root.
+    pub fn is_own_or_root(&self) -> bool {
+        self.peer.is_own_or_root()
+    }
+
     /// Readable when its process has ended, if the kernel provides that.
     pub fn gone(&self) -> Option<&OwnedFd> {
         self.peer.gone.as_ref()

@@ -23,13 +23,13 @@ fn custom(name: &str, tags: &[&str]) -> Vec<u8> {
 
 fn add(bytes: &[u8]) -> Result<gst::Buffer, MetaError> {
     let mut buffer = gst::Buffer::new();
-    parse(bytes)?.add_to(buffer.make_mut(), true).map(|()| buffer)
+    parse(bytes)?.add_to(buffer.make_mut(), true, true, &Dropped::default()).map(|()| buffer)
 }
 
 fn there_and_back(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut copy = gst::Buffer::new();
-    let metas = parse(&serialize(buffer, None, false)).unwrap();
-    metas.add_to(copy.make_mut(), true).unwrap();
+    let metas = parse(&serialize(buffer, None, false, &Dropped::default())).unwrap();
+    metas.add_to(copy.make_mut(), true, true, &Dropped::default()).unwrap();
     copy
 }
 
@@ -56,7 +56,7 @@ fn time_code(fps: (i32, i32), daily_jam: Option<&glib::DateTime>) -> gst_video::
 
 #[test]
 fn a_buffer_without_metas_has_no_bytes() {
-    assert!(serialize(&with(|_| {}), None, false).is_empty());
+    assert!(serialize(&with(|_| {}), None, false, &Dropped::default()).is_empty());
     assert!(parse(&[]).unwrap().metas.is_empty());
 }
 
@@ -77,7 +77,7 @@ fn the_video_meta_crosses_without_its_planes() {
         .unwrap();
         meta.set_alignment(&gst_video::VideoAlignment::new(0, 16, 0, 32, &[0; 4])).unwrap();
     });
-    let metas = parse(&serialize(&buffer, None, false)).unwrap();
+    let metas = parse(&serialize(&buffer, None, false, &Dropped::default())).unwrap();
     let video = metas.video().unwrap();
     assert_eq!((video.format(), video.width, video.height), (gst_video::VideoFormat::Nv12, 320, 240));
     assert_eq!(video.flags(), gst_video::VideoFrameFlags::INTERLACED);
@@ -111,8 +111,11 @@ fn redundant_video_meta_has_no_bytes() {
                     .unwrap();
             meta.set_alignment(&gst_video::VideoAlignment::new(0, 0, 0, padding, &[0; 4])).unwrap();
         });
-        assert!(!serialize(&buffer, None, moved).is_empty(), "without caps all of it is news");
-        !serialize(&buffer, Some(&info), moved).is_empty()
+        assert!(
+            !serialize(&buffer, None, moved, &Dropped::default()).is_empty(),
+            "without caps all of it is news"
+        );
+        !serialize(&buffer, Some(&info), moved, &Dropped::default()).is_empty()
     };
     let (none, interlaced) = (gst_video::VideoFrameFlags::empty(), gst_video::VideoFrameFlags::INTERLACED);
     assert!(!crosses(320, 0, none, false));
@@ -231,7 +234,7 @@ fn metas_of_the_engine_are_metas_of_buffers_and_back() {
     let custom = gst::meta::CustomMeta::from_buffer(&buffer, "engine-detector").unwrap();
     assert_eq!(custom.structure().get::<f64>("score"), Ok(0.5));
     assert_eq!(buffer.meta::<gst_video::VideoRegionOfInterestMeta>().unwrap().roi_type(), "face");
-    let back = Meta::of_metadata(&serialize(&buffer, None, false)).unwrap();
+    let back = Meta::of_metadata(&serialize(&buffer, None, false, &Dropped::default())).unwrap();
     assert_eq!(back, metas);
     // The engine passes over the kinds that it only names.
     let all = with(|buffer| {
@@ -249,7 +252,7 @@ fn metas_of_the_engine_are_metas_of_buffers_and_back() {
         .unwrap();
         gst_video::VideoCropMeta::add(buffer, (1, 2, 3, 4));
     });
-    let found = Meta::of_metadata(&serialize(&all, None, false)).unwrap();
+    let found = Meta::of_metadata(&serialize(&all, None, false, &Dropped::default())).unwrap();
     for name in ["caption", "timecode", "video"] {
         assert!(found.contains(&Meta::Other(name)), "{name}: {found:?}");
     }
@@ -290,7 +293,7 @@ fn metas_of_one_stream_or_memory_do_not_cross() {
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
-    assert!(serialize(&buffer, None, false).is_empty());
+    assert!(serialize(&buffer, None, false, &Dropped::default()).is_empty());
 }
 
 fn refused(item: Item<'_>) -> bool {
@@ -368,7 +371,7 @@ fn meta_that_cannot_be_added_does_not_cost_the_others() {
     let mut bytes = custom("GstVideoMeta", &[]);
     bytes.extend_from_slice(&bytes_of(Item::Crop([1, 2, 3, 4]), |_| ())[1..]);
     let mut buffer = gst::Buffer::new();
-    assert!(parse(&bytes).unwrap().add_to(buffer.make_mut(), true).is_err());
+    assert!(parse(&bytes).unwrap().add_to(buffer.make_mut(), true, true, &Dropped::default()).is_err());
     assert!(buffer.meta::<gst_video::VideoCropMeta>().is_some());
 }
 
@@ -383,7 +386,10 @@ fn metas_are_charged_while_their_buffer_exists() {
     let held: Vec<_> = (0..3)
         .map(|_| {
             let mut buffer = gst::Buffer::new();
-            super::parse(&crops(1000), &budget).unwrap().add_to(buffer.make_mut(), true).unwrap();
+            super::parse(&crops(1000), &budget)
+                .unwrap()
+                .add_to(buffer.make_mut(), true, true, &Dropped::default())
+                .unwrap();
             buffer
         })
         .collect();
@@ -403,7 +409,7 @@ fn damaged_bytes_are_refused() {
         gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30000, 1001), None));
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
     });
-    let bytes = serialize(&buffer, None, false);
+    let bytes = serialize(&buffer, None, false, &Dropped::default());
     assert_eq!(parse(&[9]).unwrap_err(), MetaError::Version(9));
     let lengths = (1..bytes.len()).filter(|length| parse(&bytes[..*length]).is_ok());
     assert_eq!(lengths.count(), 4, "nothing, or the items before one that is cut short");
@@ -414,7 +420,7 @@ fn damaged_bytes_are_refused() {
             let mut damaged = bytes.clone();
             damaged[index] = value;
             if let Ok(metas) = parse(&damaged) {
-                let _ = metas.add_to(gst::Buffer::new().make_mut(), true);
+                let _ = metas.add_to(gst::Buffer::new().make_mut(), true, true, &Dropped::default());
             }
         }
     }
