@@ -177,7 +177,7 @@ struct Reader {
 impl Reader {
     fn new(path: &Path, connection: Connection) -> Self {
         let pipeline = gst::parse::launch(&format!(
-            "framesharesrc socket-path={} policy={} is-live={} max-held=16 on-disconnect=wait \
+            "framesharesrc name=source socket-path={} policy={} is-live={} max-held=16 on-disconnect=wait \
              connection-timeout=20000000000 ! fakesink name=end sync=false async=false enable-last-sample=false {}",
             path.display(),
             if connection.is_lossless { "lossless" } else { "latest" },
@@ -209,6 +209,12 @@ impl Reader {
         });
         pipeline.set_state(gst::State::Playing).unwrap();
         Self { pipeline, record, gate, connection }
+    }
+
+    /// The run of the exporter that it is connected to.
+    fn session(&self) -> u64 {
+        let source = self.pipeline.by_name("source").unwrap();
+        source.property::<gst::Structure>("stats").get("session").unwrap()
     }
 
     fn error(&self) -> Option<String> {
@@ -303,17 +309,18 @@ impl Run {
             got: vec![],
         };
         self.reader = Some(Reader::new(&self.path, connection));
-        self.wait_for_reader()
+        self.wait_for_reader(0)
     }
 
-    fn wait_for_reader(&self) -> Result<(), String> {
+    /// Waits until the reader is connected: one that is paused before joins behind the pause.
+    fn wait_for_reader(&self, session_before: u64) -> Result<(), String> {
+        let Some(reader) = &self.reader else { return Ok(()) };
         let begin = Instant::now();
-        while self.exporter.as_ref().is_some_and(|exporter| exporter.readers() == 0) {
+        while self.exporter.as_ref().is_some_and(|exporter| exporter.readers() == 0)
+            || reader.session() == session_before
+        {
             if begin.elapsed() > PATIENCE {
-                return Err(format!(
-                    "the reader does not connect: {:?}",
-                    self.reader.as_ref().and_then(Reader::error)
-                ));
+                return Err(format!("the reader does not connect: {:?}", reader.error()));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -363,9 +370,10 @@ impl Run {
             std::thread::sleep(ARRIVAL);
             reader.connection.restarts.push(fed);
         }
+        let session = self.reader.as_ref().map_or(0, Reader::session);
         self.exporter = None;
         self.exporter = Some(Exporter::new(&self.path));
-        if self.reader.is_some() { self.wait_for_reader() } else { Ok(()) }
+        self.wait_for_reader(session)
     }
 
     fn sleep(&mut self, ms: u64) -> Result<(), String> {
