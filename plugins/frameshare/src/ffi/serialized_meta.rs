@@ -44,7 +44,7 @@ pub(crate) fn serialize(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Vec<u8>> {
     }
 }
 
-/// Adds the meta of these bytes to a buffer; returns whether it did. Its type's own code reads them:
+/// Adds the meta of these bytes to a buffer; returns whether it did. Code of its type reads them:
 /// they must come from somebody who is trusted.
 pub(crate) fn add(buffer: &mut gst::BufferRef, bytes: &[u8]) -> bool {
     let Some((_, deserialize)) = *FUNCTIONS else { return false };

@@ -22,6 +22,7 @@ use super::{
     stats::Figures,
     timeless::Timeless,
     timing::{self, Timestamps},
+    unpushed::Unpushed,
 };
 use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -49,6 +50,7 @@ pub struct FrameshareSrc {
     pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
     pub(super) timeless: Timeless,
+    unpushed: Unpushed,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
     pub(super) pause: Pause,
@@ -118,6 +120,7 @@ impl ObjectImpl for FrameshareSrc {
         element.set_format(gst::Format::Time);
         element.set_do_timestamp(false);
         self.watch_own_events();
+        self.unpushed.watch(self.obj().src_pad());
     }
 }
 
@@ -239,6 +242,8 @@ impl BaseSrcImpl for FrameshareSrc {
     }
 
     fn stop(&self) -> Result<(), gst::ErrorMessage> {
+        let unpushed = self.unpushed.take();
+        drop(unpushed);
         // Take the state out first: the close message is sent with no lock held. Frames held
         // downstream stay valid.
         let running = lock(&self.running).take();
@@ -324,16 +329,16 @@ impl PushSrcImpl for FrameshareSrc {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
         let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
         let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
+        if let Some(buffer) = self.unpushed.take() {
+            self.unpushed.keep(&buffer);
+            *lock(&self.running) = Some(running);
+            return Ok(CreateSuccess::NewBuffer(buffer));
+        }
         self.pause.begin();
         let result = loop {
             match self.next_buffer(&mut running, &interrupt) {
                 Err(gst::FlowError::Flushing) if self.pause.is_for_switch() => {}
                 Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
-                Ok(buffer) => {
-                    // GstBaseSrc drops a buffer that it gets in PAUSED, without counting it.
-                    self.pause.wait_for_end(&*self.obj(), &interrupt);
-                    break Ok(buffer);
-                }
                 result => break result,
             }
         };
@@ -341,6 +346,9 @@ impl PushSrcImpl for FrameshareSrc {
         if result.is_err() && !(is_interrupted && self.opened.get().is_some()) {
             // GstBaseSrc pushes EOS next, and a stream-start must precede it.
             self.push_stream_start(&mut running);
+        }
+        if let (Ok(buffer), true) = (&result, running.settings.is_live) {
+            self.unpushed.keep(buffer);
         }
         *lock(&self.running) = Some(running);
         result.map(CreateSuccess::NewBuffer)

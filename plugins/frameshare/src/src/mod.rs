@@ -32,6 +32,7 @@ mod switch;
 mod tests;
 mod timeless;
 mod timing;
+mod unpushed;
 mod way;
 
 use gst::{prelude::*, subclass::prelude::*};
