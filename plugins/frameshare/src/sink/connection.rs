@@ -56,7 +56,7 @@ impl FrameshareSink {
             return;
         }
         let Some(pts) = self.times(buffer.pts(), buffer.dts(), buffer.duration()).pts else { return };
-        let late = i128::from(frameshare::monotonic_ns()) - (i128::from(pts) - delay);
+        let late = self.lateness(pts) + delay;
         if late + CAUGHT_UP_NS < delay {
             let mut input = self.input();
             (input.delay, input.is_discont) = (late.max(0), true);
@@ -70,8 +70,14 @@ impl FrameshareSink {
         }
         let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
         let due = times.dts.into_iter().chain(times.pts).min();
-        let late = due.map_or(0, |due| i128::from(frameshare::monotonic_ns()) - i128::from(due));
+        let late = due.map_or(0, |due| self.lateness(due));
         self.input().delay += waited.max(late).max(0);
+    }
+
+    /// Time in ns since a frame with this published time was due, with the latency of the pipeline.
+    fn lateness(&self, published: u64) -> i128 {
+        let due = i128::from(published) + i128::from(self.obj().latency().nseconds());
+        i128::from(frameshare::monotonic_ns()) - due
     }
 
     /// Waits until a frame is due in the delayed stream; `GstBaseSink` has waited for its time

@@ -166,7 +166,8 @@ impl FrameshareSrc {
             let caps = lock(&self.negotiated).caps.clone();
             caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
         }
-        let lost = frame.lost_before() + running.skipped;
+        // The count comes from the exporter and may be any number.
+        let lost = frame.lost_before().saturating_add(running.skipped);
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]
         let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
@@ -356,7 +357,8 @@ impl FrameshareSrc {
             return false;
         }
         if running.counts_skips {
-            running.skipped += 1 + frame.lost_before();
+            let missing = frame.lost_before().saturating_add(1);
+            running.skipped = running.skipped.saturating_add(missing);
             running.lost_earlier += 1;
         }
         let since = *running.skips_since.get_or_insert_with(Instant::now);

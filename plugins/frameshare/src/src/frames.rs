@@ -139,7 +139,7 @@ pub(super) fn to_buffer(
     let meta = crate::meta::FrameInfo {
         session: frame.session(),
         sequence: descriptor.sequence.0,
-        lost_before: frame.lost_before() + context.skipped,
+        lost_before: frame.lost_before().saturating_add(context.skipped),
         published: descriptor.published,
         used_on: on_gpu.then_some(used_on::<LeasedMemory>),
         repeats: 0,
