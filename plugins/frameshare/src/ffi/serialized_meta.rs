@@ -9,8 +9,11 @@
 #![allow(unsafe_code)]
 
 use glib::translate::from_glib;
-use libloading::os::unix::Library;
-use std::sync::LazyLock;
+use std::{
+    ffi::{CStr, c_char, c_void},
+    ptr::NonNull,
+    sync::LazyLock,
+};
 
 type Serialize =
     unsafe extern "C" fn(*const gst::ffi::GstMeta, *mut glib::ffi::GByteArray) -> glib::ffi::gboolean;
@@ -19,14 +22,26 @@ type Deserialize =
 
 /// The functions; none before GStreamer 1.24.
 static FUNCTIONS: LazyLock<Option<(Serialize, Deserialize)>> = LazyLock::new(|| {
-    let program = Library::this();
+    let serialize = find(c"gst_meta_serialize_simple")?;
+    let deserialize = find(c"gst_meta_deserialize")?;
     // SAFETY: the types are those of gstmeta.h.
-    unsafe {
-        let serialize = *program.get::<Serialize>(b"gst_meta_serialize_simple\0").ok()?;
-        let deserialize = *program.get::<Deserialize>(b"gst_meta_deserialize\0").ok()?;
-        Some((serialize, deserialize))
-    }
+    Some(unsafe {
+        (
+            std::mem::transmute::<NonNull<c_void>, Serialize>(serialize),
+            std::mem::transmute::<NonNull<c_void>, Deserialize>(deserialize),
+        )
+    })
 });
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+}
+
+/// Returns the function of a name, among the libraries of the process.
+fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: a null handle, RTLD_DEFAULT, stands for all libraries; the name is a C string.
+    NonNull::new(unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) })
+}
 
 /// Returns the bytes of a meta; none if its type has no form.
 pub(crate) fn serialize(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Vec<u8>> {

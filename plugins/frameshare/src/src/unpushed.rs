@@ -3,7 +3,9 @@
 //! The buffer that `GstBaseSrc` has got and not pushed yet.
 //!
 //! If a live source is paused while `create` returns, `GstBaseSrc` drops the buffer, waits, and
-//! calls `create` again (seen with GStreamer 1.26). It gets the same buffer then.
+//! calls `create` again (seen with GStreamer 1.26). It gets a copy of the buffer then, which shares
+//! its memory. A second reference would make `GstBaseSrc` copy the buffer itself, to mark it, and
+//! lose metas.
 
 use crate::sync::lock;
 use gst::prelude::*;
@@ -23,9 +25,9 @@ impl Unpushed {
         });
     }
 
-    /// Keeps a buffer that is about to be pushed.
+    /// Keeps a copy of a buffer that is about to be pushed.
     pub fn keep(&self, buffer: &gst::Buffer) {
-        let last = lock(&self.0).replace(buffer.clone());
+        let last = lock(&self.0).replace(buffer.copy());
         drop(last);
     }
 

@@ -7,9 +7,9 @@ use super::*;
 use glib::ffi::{GFALSE, GTRUE, gboolean, gpointer};
 use glib::translate::IntoGlib;
 use gst::ffi::{GstBuffer, GstByteArrayInterface, GstMeta, GstMetaInfo};
-use libloading::os::unix::Library;
 use std::{
-    ffi::{CStr, c_char},
+    ffi::{CStr, c_char, c_void},
+    ptr::NonNull,
     sync::OnceLock,
 };
 
@@ -64,24 +64,30 @@ unsafe extern "C" fn deserialize(
     }
 }
 
+type New = unsafe extern "C" fn(glib::ffi::GType, *const c_char, usize) -> *mut GstMetaInfo;
+type Register = unsafe extern "C" fn(*mut GstMetaInfo) -> *const GstMetaInfo;
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+}
+
+/// Returns a function that older versions of GStreamer lack.
+fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: a null handle, RTLD_DEFAULT, stands for all libraries.
+    NonNull::new(unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) })
+}
+
 /// Registers the meta as a plugin does; returns its info, or none before GStreamer 1.24.
 fn info() -> Option<*const GstMetaInfo> {
     static INFO: OnceLock<Option<usize>> = OnceLock::new();
     super::init();
     let info = INFO.get_or_init(|| {
-        let program = Library::this();
         // SAFETY: the types are those of gstmeta.h.
         unsafe {
-            let new = program
-                .get::<unsafe extern "C" fn(glib::ffi::GType, *const c_char, usize) -> *mut GstMetaInfo>(
-                    b"gst_meta_info_new\0",
-                )
-                .ok()?;
-            let register = program
-                .get::<unsafe extern "C" fn(*mut GstMetaInfo) -> *const GstMetaInfo>(
-                    b"gst_meta_info_register\0",
-                )
-                .ok()?;
+            let new = find(c"gst_meta_info_new")?;
+            let register = find(c"gst_meta_info_register")?;
+            let new = std::mem::transmute::<NonNull<c_void>, New>(new);
+            let register = std::mem::transmute::<NonNull<c_void>, Register>(register);
             let tags = [std::ptr::null::<c_char>()];
             let api = gst::ffi::gst_meta_api_type_register(API.as_ptr(), tags.as_ptr().cast_mut().cast());
             let info = new(api, NAME.as_ptr(), size_of::<NumberMeta>());
