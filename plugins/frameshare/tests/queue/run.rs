@@ -15,7 +15,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which what was published arrives.
-const ARRIVAL: Duration = Duration::from_millis(60);
+const ARRIVAL: Duration = Duration::from_millis(150);
 
 /// What a pad got.
 #[derive(Clone, Debug)]
