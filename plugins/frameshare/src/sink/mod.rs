@@ -84,7 +84,8 @@ glib::wrapper! {
     /// - Raw video and audio are shared. Encoded media is refused unless `encoded` is set, so that
     ///   playbin and other autopluggers decode it; `any-caps` admits media of any type.
     /// - Frames of a live upstream are published when they arrive, others when they are due; `sync`
-    ///   sets either. The published presentation time contains the latency of the pipeline.
+    ///   sets either. Published times are those of the capture, without the pipeline's latency,
+    ///   which readers learn apart.
     /// - Caps, times, offsets, flags and metas cross with the frames, and the events stream-start,
     ///   tag, gap, custom events and end of stream. A flush does not: after a seek the next frame
     ///   is marked DISCONT.

@@ -17,7 +17,7 @@ pub(super) struct Figures {
     pub session: AtomicU64,
     pub exporter: AtomicU32,
     pub credit: AtomicU32,
-    /// Latency of the exporter in ns that published times do not contain.
+    /// Time in ns by which the exporter's frames come later than their times.
     pub latency: AtomicU64,
     /// Frames are in CUDA memory.
     pub on_gpu: AtomicBool,
