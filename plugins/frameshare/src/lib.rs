@@ -27,7 +27,7 @@ mod rows;
 mod sink;
 mod src;
 mod sync;
-mod time;
+mod times;
 mod uri;
 
 pub use fence::FrameshareFence;

@@ -26,13 +26,13 @@
 //! would accept unchecked.
 
 mod tags;
-mod timeline;
 
-pub(crate) use timeline::Timeline;
-
-use crate::meta::{
-    budget::{Budget, Charge, OverBudget},
-    form::{Invalid, Reader, Writer},
+use crate::{
+    meta::{
+        budget::{Budget, Charge, OverBudget},
+        form::{Invalid, Reader, Writer},
+    },
+    times::Timeline,
 };
 use frameshare::event::form::kind;
 pub(crate) use frameshare::event::form::{Gap, StreamStart};

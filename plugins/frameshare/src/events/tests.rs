@@ -283,3 +283,15 @@ fn thousands_of_values_of_one_tag_are_read() {
     let gst::EventView::Tag(event) = event.view() else { panic!() };
     assert_eq!(event.tag().size::<gst::tags::Artist>(), 16_000);
 }
+
+#[test]
+fn impossible_timelines_are_refused() {
+    gst::init().unwrap();
+    let segment = gst::FormattedSegment::<gst::ClockTime>::new();
+    let good = *Timeline::of(&segment, 0).unwrap();
+    let budget = Budget::new(1 << 20);
+    let is_refused = |segment| decode(&sticky(kind::SEGMENT, write(&segment)), &budget).is_err();
+    assert!(!is_refused(good));
+    assert!(is_refused(frameshare::event::Segment { rate: f64::NAN, ..good }));
+    assert!(is_refused(frameshare::event::Segment { origin: u64::MAX, ..good }));
+}

@@ -11,7 +11,6 @@
 
 use super::{
     announced::Announced,
-    latency::Latency,
     lateness::Lateness,
     limit::MessageLimit,
     log::CAT,
@@ -22,10 +21,9 @@ use super::{
     units::Units,
 };
 use crate::{
-    events::Timeline,
     ffi::base_sink::{self, PacedSinkImpl},
     sync::lock,
-    time::{Difference, PipelineClock},
+    times::{Difference, Latency, PipelineClock, Timeline},
     uri,
 };
 use frameshare::exporter::{History, SlowReaders};

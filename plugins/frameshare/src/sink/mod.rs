@@ -14,7 +14,6 @@ mod events;
 mod failure;
 mod imp;
 mod kinds;
-mod latency;
 mod lateness;
 mod limit;
 mod log;

@@ -7,9 +7,9 @@ use super::{
     kinds::{self, Export},
     lateness::WAIT,
     log::CAT,
-    stream::{Stream, Times},
+    stream::Stream,
 };
-use crate::sync::lock;
+use crate::{sync::lock, times::Times};
 use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;

@@ -16,6 +16,7 @@ use crate::{
     ffi::{buffer_flags::all_flags, slot_memory},
     flags, meta,
     pool::SlotAllocator,
+    times::Times,
 };
 use frameshare::{
     Sequence, Wait,
@@ -29,16 +30,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// Presentation and decoding time in ns of `CLOCK_MONOTONIC`, and duration in ns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
-    pub(super) pts: Option<u64>,
-    pub(super) dts: Option<u64>,
-    pub(super) duration: Option<u64>,
-    /// Time of the clock at running time 0.
-    pub(super) origin: u64,
-}
 
 /// A frame's place in the stream.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,10 +2,10 @@
 
 //! Times of frames, on the clock that all processes share.
 
-use super::{imp::FrameshareSink, stream::Times};
+use super::imp::FrameshareSink;
 use crate::{
-    events::{self, Timeline},
-    time::Difference,
+    events,
+    times::{Difference, Running, Timeline, Times},
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -24,36 +24,21 @@ impl FrameshareSink {
         let sink = self.obj();
         let segment = sink.segment();
         let Some(segment) = segment.downcast_ref::<gst::ClockTime>() else { return Times::default() };
-        let running = |time: gst::ClockTime| match segment.to_running_time_full(time)? {
-            gst::Signed::Positive(time) => Some(i128::from(time.nseconds())),
-            gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
-        };
-        // In reverse playback a frame's presentation starts at its end.
-        let shown = match duration {
-            Some(duration) if segment.rate() < 0.0 => pts.map(|pts| pts + duration),
-            _ => pts,
-        };
-        let (pts, dts) = (shown.and_then(running), dts.and_then(running));
+        let running = Running::of(segment, pts, dts, duration);
         let offset = i128::from(sink.ts_offset());
         let delay = self.input().delay;
         let (difference, base) = match (self.clock.difference(), sink.base_time()) {
             (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + offset + delay),
             _ => {
                 let now = frameshare::monotonic_ns();
-                let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
+                let first = u64::try_from(running.pts.or(running.dts).unwrap_or(0)).unwrap_or(0);
                 let first = gst::ClockTime::from_nseconds(first);
                 let difference =
                     *self.input().clockless.get_or_insert_with(|| Difference::between(first, now));
                 (difference, delay)
             }
         };
-        let rate = segment.rate().abs();
-        Times {
-            origin: difference.to_monotonic(base),
-            pts: pts.map(|time| difference.to_monotonic(time + base)),
-            dts: dts.map(|time| difference.to_monotonic(time + base)),
-            duration: duration.map(|duration| (duration.nseconds() as f64 / rate) as u64),
-        }
+        running.published(difference, base)
     }
 
     /// Tells readers by how much frames come later than their times, if that has changed.

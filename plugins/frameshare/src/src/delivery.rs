@@ -3,19 +3,21 @@
 //! Delivery: the items of the stream, as buffers and events.
 
 use super::{
-    errors,
+    consumer, errors,
     frames::{self, Context, FrameError, Shape},
     imp::FrameshareSrc,
-    live_time::{Consumer, First, LiveTime},
     log::CAT,
     repeat::Last,
     running::Running,
     settings::FrameshareSrcOnDisconnect,
     stats::Figures,
-    timing::Timestamps,
     way::Way,
 };
-use crate::{flags, sync::lock};
+use crate::{
+    flags,
+    sync::lock,
+    times::{Consumer, First, LiveTime, Timestamps},
+};
 use frameshare::{
     Interrupt,
     reader::{Frame, Item, ReadError, Reader},
@@ -313,7 +315,7 @@ impl FrameshareSrc {
         running.has_clock = true;
         if was_paused {
             let pause = clock.start() - last.start();
-            let consumer = Consumer::of(self.obj().upcast_ref());
+            let consumer = consumer::of(self.obj().upcast_ref());
             gst::debug!(CAT, imp = self, "{consumer:?} after a pause of {pause} ns");
             if !running.live_time.resume(pause, consumer) {
                 (running.resumed, running.counts_skips) = (self.played.load(Relaxed), true);
@@ -337,7 +339,7 @@ impl FrameshareSrc {
             let clock = running.clock;
             let now = clock.signed(frameshare::monotonic_ns());
             let latency = i128::from(self.figures.latency.load(Relaxed));
-            let consumer = Consumer::of(self.obj().upcast_ref());
+            let consumer = consumer::of(self.obj().upcast_ref());
             // No frame depends on a kept picture.
             running.shows_kept = consumer == Consumer::Other && self.has_media("image/");
             let is_shown_now = frame.is_kept() && (!is_encoded || running.shows_kept);

@@ -8,7 +8,6 @@ use super::{
     layout::BadLayout,
     leased_memory::LeasedMemory,
     picture::Picture,
-    timing::{Timestamps, nearest},
     way::Way,
 };
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
         budget::{Budget, OverBudget},
         wire::{self, MetaError, Metas},
     },
+    times::{Timestamps, nearest},
 };
 use frameshare::{
     Descriptor,

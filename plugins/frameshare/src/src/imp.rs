@@ -11,8 +11,7 @@
 
 use super::{
     copy_pool::CopyPool,
-    file_time::FileTime,
-    live_time::LiveTime,
+    latency,
     log::CAT,
     opening_state::{Opened, Opening},
     pause::Pause,
@@ -21,10 +20,15 @@ use super::{
     signals,
     stats::Figures,
     timeless::Timeless,
-    timing::{self, Timestamps},
     unpushed::Unpushed,
 };
-use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
+use crate::{
+    meta::budget::Budget,
+    pipeline, program,
+    sync::lock,
+    times::{FileTime, LiveTime, PipelineClock, Timestamps},
+    uri,
+};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
@@ -288,7 +292,7 @@ impl BaseSrcImpl for FrameshareSrc {
             let frame = lock(&self.negotiated).frame_duration;
             let credit = self.figures.credit.load(Relaxed);
             let exporters = gst::ClockTime::from_nseconds(self.figures.latency.load(Relaxed));
-            let longest = timing::longest(&settings, credit, frame);
+            let longest = latency::longest(&settings, credit, frame);
             query.set(true, settings.latency + exporters, longest.map(|longest| longest + exporters));
             return true;
         }

@@ -3,19 +3,19 @@
 //! `framesharesrc`: zero-copy source for the frames of another process.
 
 mod connecting;
+mod consumer;
 mod copy_pool;
 mod cuda;
 mod delivery;
 mod errors;
 mod events;
-mod file_time;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod imp;
+mod latency;
 mod layout;
 mod leased_memory;
-mod live_time;
 mod log;
 mod negotiation;
 mod opening;
@@ -31,7 +31,6 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod timeless;
-mod timing;
 mod unpushed;
 mod way;
 

@@ -5,16 +5,16 @@
 use super::{
     copy_pool::CopyPool,
     cuda::Cuda,
-    file_time::FileTime,
     frames::{Downstream, Shape},
-    live_time::LiveTime,
     opening_state::Opening,
     repeat::Last,
     settings::Settings,
-    timing::Timestamps,
     way::Way,
 };
-use crate::meta::budget::Budget;
+use crate::{
+    meta::budget::Budget,
+    times::{FileTime, LiveTime, Timestamps},
+};
 use frameshare::{Endpoint, reader::Reader};
 use std::time::Instant;
 

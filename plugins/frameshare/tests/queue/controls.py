@@ -19,9 +19,9 @@ HERE = pathlib.Path(__file__).resolve().parents[4]
 PLUGIN = "plugins/frameshare/src/"
 # A name, a file, what stands there, and what a fault would have.
 FAULTS = [
-    ("times-fall-after-a-pause", PLUGIN + "src/live_time.rs", "true => self.lead += pause,", "true => {}"),
+    ("times-fall-after-a-pause", PLUGIN + "times/live.rs", "true => self.lead += pause,", "true => {}"),
     ("decoding-times-shown", PLUGIN + "src/timeless.rs", "&& !source.does_timestamp();", "&& false;"),
-    ("old-units-clamped", PLUGIN + "src/live_time.rs", "self.lead = self.lead.max(earliest - time);", ""),
+    ("old-units-clamped", PLUGIN + "times/live.rs", "self.lead = self.lead.max(earliest - time);", ""),
     ("decoding-times-lost", PLUGIN + "src/frames.rs", "descriptor.dts.and_then(|dts| time.of(dts))", "None"),
     ("metas-lost", PLUGIN + "src/frames.rs", "metas.add_to(buffer_ref, crop.is_some())", "Metas::default().add_to(buffer_ref, crop.is_some())"),
     ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost > 0 {", "{"),

@@ -2,32 +2,12 @@
 
 //! Conversion of the exporter's times to timestamps.
 
-use super::settings::{FrameshareSrcPolicy, Settings};
-use crate::{events::Timeline, time::Difference};
-
-/// Returns the maximum latency that the granted credit allows: the duration of the frame that
-/// downstream synchronizes, and of those that wait behind it. None if the frame rate is unknown.
-pub(super) fn longest(
-    settings: &Settings,
-    credit: u32,
-    frame: Option<gst::ClockTime>,
-) -> Option<gst::ClockTime> {
-    let frame = frame.filter(|frame| !frame.is_zero())?;
-    let queue = match (settings.policy, settings.config.max_queued) {
-        (FrameshareSrcPolicy::Latest, 0) => frameshare::automatic_queue(Some(frame.nseconds()), 0),
-        (FrameshareSrcPolicy::Latest, queue) => queue,
-        (FrameshareSrcPolicy::Lossless, _) => credit,
-    };
-    // The frame that would use the last credit is copied, and released at once.
-    let frames = queue.saturating_add(1).min(credit.checked_sub(1)?);
-    let longest = frame.checked_mul(frames.into()).filter(|longest| !longest.is_zero())?;
-    Some(longest.max(settings.latency))
-}
+use super::{clock::Difference, timeline::Timeline};
 
 /// Conversion from `CLOCK_MONOTONIC` to the timestamps of a live source, as of one moment, or to
 /// those of the exporter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Timestamps {
+pub(crate) struct Timestamps {
     difference: Difference,
     base: gst::ClockTime,
     /// Time in ns that timestamps of a live source are ahead of the running time.
@@ -105,7 +85,7 @@ impl Timestamps {
 }
 
 /// Returns the nearest valid buffer time.
-pub(super) fn nearest(time: i128) -> gst::ClockTime {
+pub(crate) fn nearest(time: i128) -> gst::ClockTime {
     gst::ClockTime::from_nseconds(time.clamp(0, i128::from(u64::MAX - 1)) as u64)
 }
 
@@ -147,28 +127,5 @@ mod tests {
         assert!(time.of(u64::MAX - 1) > Some(gst::ClockTime::from_seconds(1)));
         assert_eq!(time.duration(u64::MAX), None);
         assert!(time.of_gap(u64::MAX - 1, Some(u64::MAX - 1)).is_some());
-    }
-
-    #[test]
-    fn default_credit_covers_latency_of_a_synchronized_sink() {
-        let settings = Settings::default();
-        let sink = settings.latency + gst::ClockTime::from_mseconds(20);
-        for rate in [1, 24, 25, 30, 50, 60, 72, 75, 90, 100, 120, 144, 240, 280] {
-            let period = gst::ClockTime::from_nseconds(1_000_000_000 / rate);
-            let credit = frameshare::automatic_credit(Some(period.nseconds()), 0);
-            let longest = longest(&settings, credit, Some(period)).unwrap();
-            assert!(longest >= sink, "{longest} at {rate} frames a second");
-            assert!(rate > 60 || credit == 4, "{credit} at {rate}");
-        }
-        // Without the adaption: the negative control.
-        let period = gst::ClockTime::from_nseconds(1_000_000_000 / 75);
-        assert!(longest(&settings, 4, Some(period)).unwrap() < sink);
-        assert_eq!(longest(&settings, 4, None), None);
-        assert_eq!(longest(&settings, 0, Some(period)), None);
-        let mut queue = settings.clone();
-        queue.config.max_queued = 1;
-        assert_eq!(longest(&queue, 16, Some(sink)), Some(sink * 2));
-        queue.policy = FrameshareSrcPolicy::Lossless;
-        assert_eq!(longest(&queue, 16, Some(sink)), Some(sink * 15));
     }
 }

@@ -5,10 +5,10 @@
 //! The segment is shifted so that the first frame has running time 0, and so that the running time
 //! goes on where it was after another exporter or stream.
 
-use crate::events::Timeline;
+use super::timeline::Timeline;
 
 /// State of the exporter's timestamps. Owned by the streaming thread.
-pub(super) struct FileTime {
+pub(crate) struct FileTime {
     timeline: Option<Timeline>,
     /// The segment was not pushed yet.
     is_due: bool,

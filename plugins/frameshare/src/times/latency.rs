@@ -17,7 +17,7 @@ const STEP: u64 = 20_000_000;
 
 /// Lateness of the last frames against their published times.
 #[derive(Debug, Default)]
-pub(super) struct Latency {
+pub(crate) struct Latency {
     late: VecDeque<u64>,
     told: u64,
 }

@@ -12,13 +12,9 @@
 //! the running time of the pipeline stood still, and they would lie before those that were pushed.
 //! A recorder alone gets them as if there had been no pause.
 
-use crate::pipeline;
-use gst::prelude::*;
-use gst_base::prelude::*;
-
 /// The use that the pipeline makes of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Consumer {
+pub(crate) enum Consumer {
     /// No sink waits for the clock, and there is no other source: all frames are moved by the same
     /// time, so that the first one has running time 0. A muxer gets every unit.
     Recorder,
@@ -32,35 +28,9 @@ pub(super) enum Consumer {
     Other,
 }
 
-impl Consumer {
-    /// Returns the use that the pipeline of a source makes of its frames.
-    pub fn of(source: &gst::Element) -> Self {
-        let (mut sinks, mut waits, mut decodes, mut muxes, mut is_alone) = (false, false, false, false, true);
-        for element in pipeline::elements(source.upcast_ref()) {
-            let class = element.metadata("klass").unwrap_or_default();
-            let is = |part| class.contains(part);
-            decodes |= is("Decoder");
-            muxes |= is("Muxer");
-            if let Some(sink) = element.downcast_ref::<gst_base::BaseSink>() {
-                sinks = true;
-                waits |= sink.is_sync();
-            }
-            // A bin has the flags of its elements.
-            let is_source = element.element_flags().contains(gst::ElementFlags::SOURCE);
-            is_alone &= !is_source || element.is::<gst::Bin>() || element == *source;
-        }
-        match (sinks, waits) {
-            (false, _) => Self::Viewer, // a player that adds its sinks later
-            (true, true) if decodes && !muxes => Self::Viewer,
-            (true, false) if is_alone => Self::Recorder,
-            (true, _) => Self::Other,
-        }
-    }
-}
-
 /// The first frame of a connection; times in ns of the running time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct First {
+pub(crate) struct First {
     /// Its decoding time, or its presentation time if it has no other. The first one that has one
     /// places all.
     pub time: Option<i128>,
@@ -77,7 +47,7 @@ pub(super) struct First {
 
 /// Place of the frames in the running time. Owned by the streaming thread.
 #[derive(Debug)]
-pub(super) struct LiveTime {
+pub(crate) struct LiveTime {
     /// Time in ns that is added to the running time of each frame, which gives its timestamp.
     lead: i128,
     /// Start of the segment in timestamps, and its running time.
@@ -161,7 +131,7 @@ impl LiveTime {
             (false, false) => (self.lead, 0),
         };
         (std::mem::replace(&mut self.segment, segment) != segment).then(|| {
-            let [start, running] = [segment.0, segment.1].map(super::timing::nearest);
+            let [start, running] = [segment.0, segment.1].map(super::timestamps::nearest);
             let mut segment = gst::FormattedSegment::<gst::ClockTime>::new();
             segment.set_start(start);
             segment.set_position(start);
@@ -173,7 +143,7 @@ impl LiveTime {
 
     /// Returns the time from a timestamp to the start of the segment; none if it is not before.
     pub fn before_segment(&self, timestamp: gst::ClockTime) -> Option<gst::ClockTime> {
-        super::timing::nearest(self.segment.0).checked_sub(timestamp).filter(|left| !left.is_zero())
+        super::timestamps::nearest(self.segment.0).checked_sub(timestamp).filter(|left| !left.is_zero())
     }
 
     /// Takes the next frame while frames are skipped up to the next key unit, which then is the
