@@ -399,6 +399,23 @@ fn waiting_reader_starts_at_key_of_new_stream() {
     }
 }
 
+/// New caps of the same media, as a parser sends them in the middle of a group, cost no unit.
+#[test]
+fn units_behind_new_caps_of_the_same_media_are_delivered() {
+    for policy in [Policy::Latest, Policy::Lossless] {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader = reader(&stream, policy);
+        exporter.set_format(format("video/x-h264, width=(int)64"));
+        publish(&exporter, Unit::Key);
+        publish(&exporter, Unit::Delta);
+        exporter.set_format(format("video/x-h264, width=(int)32"));
+        publish(&exporter, Unit::Delta);
+        assert_eq!([(); 3].map(|()| next(&stream, &mut reader).0), [1, 2, 3]);
+        assert_eq!((reader.stats().lost, exporter.stats().readers[0].lost), (0, 0));
+    }
+}
+
 /// A key unit is lost while messages wait for the reader; the units that depend on it are not
 /// delivered.
 #[test]

@@ -16,14 +16,23 @@ use frameshare_protocol::{
 };
 use std::{io, mem};
 
+/// The media type of a format, such as `video/x-h264`.
+fn media_type(format: &Format) -> &str {
+    format.caps.split([',', ';', '(']).next().unwrap_or_default().trim()
+}
+
 impl State {
     pub fn set_format(&mut self, format: Format) {
         self.go_on();
         if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
             return;
         }
-        // Units of the next format may depend on those of this one, which readers have got.
-        self.drop_units();
+        // Units may depend on those of the format before, which readers have got, if only fields
+        // of the caps have changed.
+        match self.format.as_ref().is_some_and(|last| media_type(last) == media_type(&format)) {
+            true => self.drop_units(),
+            false => self.drop_gop(),
+        }
         self.renew |= self.format.as_ref() != Some(&format);
         self.forget_last();
         self.format = Some(format);
