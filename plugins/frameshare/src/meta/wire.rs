@@ -245,18 +245,7 @@ impl Metas {
             charge.attach(buffer.upcast_mut());
         }
         let wanted = |meta: &Meta| with_crop || !matches!(meta, Meta::Crop(_));
-        let foreign = |name: &str, data: &[u8], buffer: &mut gst::BufferRef| match is_trusted {
-            true if serialized_meta::add(buffer, data) => {}
-            true => dropped.note(name, "this GStreamer knows no such type"),
-            false => dropped.note(name, "the exporter runs as another user, and a plugin would read them"),
-        };
-        let add = |result, meta| match meta {
-            Meta::Serialized { name, data } => {
-                foreign(&name, &data, buffer);
-                result
-            }
-            meta => Result::and(result, add(meta, buffer)),
-        };
+        let add = |result, meta| Result::and(result, add(meta, buffer, is_trusted, dropped));
         self.metas.into_iter().filter(wanted).fold(Ok(()), add)
     }
 }
@@ -505,9 +494,22 @@ fn is_active_format(spec: i32, value: i32) -> bool {
     }
 }
 
-fn add(meta: Meta, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
+fn add(
+    meta: Meta,
+    buffer: &mut gst::BufferRef,
+    is_trusted: bool,
+    dropped: &Dropped,
+) -> Result<(), MetaError> {
     match meta {
-        Meta::Video(_) | Meta::Serialized { .. } => {}
+        Meta::Video(_) => {}
+        Meta::Serialized { name, .. } if !is_trusted => {
+            dropped.note(&name, "the exporter runs as another user, and a plugin would read them");
+        }
+        Meta::Serialized { name, data } => {
+            if !serialized_meta::add(buffer, &data) {
+                dropped.note(&name, "this GStreamer knows no such type");
+            }
+        }
         Meta::Crop([x, y, width, height]) => {
             gst_video::VideoCropMeta::add(buffer, (x, y, width, height));
         }

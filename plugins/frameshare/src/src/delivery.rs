@@ -299,7 +299,7 @@ impl FrameshareSrc {
         if !running.settings.is_live {
             return Timestamps::of_exporter(running.file_time.timeline());
         }
-        running.clock.ahead_by(running.live_time.lead())
+        running.clock.unwrap_or_default().ahead_by(running.live_time.lead())
     }
 
     /// Reads the clock for the times of an item. A base time that is another one than before means
@@ -310,10 +310,7 @@ impl FrameshareSrc {
         }
         let (difference, base) = (self.clock.difference(), self.obj().base_time());
         let clock = Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default());
-        let last = std::mem::replace(&mut running.clock, clock);
-        let was_paused = running.has_clock && !last.has_base_of(&clock);
-        running.has_clock = true;
-        if was_paused {
+        if let Some(last) = running.clock.replace(clock).filter(|last| !last.has_base_of(&clock)) {
             let pause = clock.start() - last.start();
             let consumer = consumer::of(self.obj().upcast_ref());
             gst::debug!(CAT, imp = self, "{consumer:?} after a pause of {pause} ns");
@@ -336,7 +333,7 @@ impl FrameshareSrc {
         let is_kept_unit = (frame.is_kept() && is_encoded) || is_of_pause;
         let is_delta = flags::from_word(descriptor.flags).contains(gst::BufferFlags::DELTA_UNIT);
         if !running.live_time.skips(is_kept_unit, is_delta) && running.live_time.is_start() {
-            let clock = running.clock;
+            let clock = running.clock.unwrap_or_default();
             let now = clock.signed(frameshare::monotonic_ns());
             let latency = i128::from(self.figures.latency.load(Relaxed));
             let consumer = consumer::of(self.obj().upcast_ref());

@@ -26,7 +26,7 @@ use crate::{
     meta::budget::Budget,
     pipeline, program,
     sync::lock,
-    times::{FileTime, LiveTime, PipelineClock, Timestamps},
+    times::{FileTime, LiveTime, PipelineClock},
     uri,
 };
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -234,8 +234,7 @@ impl BaseSrcImpl for FrameshareSrc {
             last: None,
             file_time: FileTime::default(),
             live_time: LiveTime::default(),
-            clock: Timestamps::default(),
-            has_clock: false,
+            clock: None,
             resumed: 0,
             counts_skips: false,
             skipped: 0,

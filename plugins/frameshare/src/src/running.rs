@@ -61,8 +61,7 @@ pub(super) struct Running {
     /// The place of a live source's frames in the running time.
     pub(super) live_time: LiveTime,
     /// The conversion to running time for the present item, once there was one.
-    pub(super) clock: Timestamps,
-    pub(super) has_clock: bool,
+    pub(super) clock: Option<Timestamps>,
     /// End of the last pause, in ns of `CLOCK_MONOTONIC`: frames that were published before are
     /// no news. 0 if there are none.
     pub(super) resumed: u64,

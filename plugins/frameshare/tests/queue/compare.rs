@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What may differ between a `queue` and a connection of `framesharesrc`: the table of
-//! docs/elements.md, "The same as a queue". Everything else is a difference to report.
+//! Compares the output of a `queue` with a connection of `framesharesrc`. The table of
+//! docs/elements.md, "The same as a queue", has all that may differ; the rest is reported.
 
 use crate::{
     make::{CUSTOM_META, ms},
@@ -26,6 +26,12 @@ enum Entry {
     /// The next buffer follows a flush.
     Flush,
     Unit(Box<Unit>),
+}
+
+impl Entry {
+    fn is_segment(&self) -> bool {
+        matches!(self, Self::Sticky(kind, _) if kind == "segment")
+    }
 }
 
 /// Times as they were sent, and as running times.
@@ -197,7 +203,7 @@ pub fn differences(media: Media, outcome: &Outcome) -> Vec<String> {
 struct Comparison<'a> {
     media: Media,
     connection: &'a Connection,
-    /// What the queue gave out, each with its position among the queue's items.
+    /// The queue's output, each entry with its position among the queue's items.
     expected: Vec<(usize, Entry)>,
     /// The units that were kept for the reader are of a segment before the present one.
     is_kept_old: bool,
@@ -217,16 +223,9 @@ fn differ<const COUNT: usize>(wanted: [Option<u64>; COUNT], got: [Option<u64>; C
 
 /// Takes the segments out of events. Returns the last one.
 fn take_segment(events: &mut Vec<Entry>) -> Option<Entry> {
-    let is_segment = |entry: &Entry| matches!(entry, Entry::Sticky(kind, _) if kind == "segment");
-    let last = events.iter().rfind(|entry| is_segment(entry)).cloned();
-    events.retain(|entry| !is_segment(entry));
+    let last = events.iter().rfind(|entry| entry.is_segment()).cloned();
+    events.retain(|entry| !entry.is_segment());
     last
-}
-
-impl Constant {
-    fn may_move(&self) -> bool {
-        self.moves > 0
-    }
 }
 
 /// Returns how many of these places are behind the last unit, up to a position.
@@ -252,11 +251,17 @@ fn take_gaps(events: &mut [Entry]) -> Vec<Times> {
 struct Constant {
     lag: Option<i128>,
     last: Option<i128>,
-    /// How often it may be another one yet: at the first unit, with the next exporter, and, beside
-    /// another source, after a pause, which may have found one unit on its way.
+    /// Number of changes that are allowed yet: one for the first unit, for each next exporter, and,
+    /// beside another source, for each pause, which may have found one unit on its way.
     moves: usize,
     /// Number of units since the last of them began.
     since: usize,
+}
+
+impl Constant {
+    fn may_move(&self) -> bool {
+        self.moves > 0
+    }
 }
 
 impl<'a> Comparison<'a> {
@@ -309,7 +314,7 @@ impl<'a> Comparison<'a> {
                 expected.push((position, entry));
             } else if is_unit {
                 match media {
-                    // What follows a key unit that is not kept is not kept either.
+                    // Units that follow a key unit are kept with it only.
                     Media::H264 if is_delta && kept.is_empty() => {}
                     Media::H264 if is_delta => kept.push((position, entry)),
                     Media::H264 | Media::Images | Media::Gray => {
@@ -425,7 +430,7 @@ impl<'a> Comparison<'a> {
             if lost > 0 && !may_lose {
                 self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
             }
-            // What an exporter that stops has not handed over yet is counted in `stats` alone.
+            // Frames that a stopped exporter has not handed over are counted in `stats` alone.
             if lost > 0 && !is_first && !is_restart && unit.lost_before != lost {
                 self.found.push(format!(
                     "unit {} follows {lost} lost ones, and says {}",
@@ -476,11 +481,11 @@ impl<'a> Comparison<'a> {
     }
 
     fn events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>, is_first: bool, constant: &Constant) {
-        let is_segment = |entry: &&Entry| matches!(entry, Entry::Sticky(kind, _) if kind == "segment");
-        let segments = got.iter().filter(is_segment).count();
+        let count = |events: &[Entry]| events.iter().filter(|event| event.is_segment()).count();
+        let segments = count(&got);
         // A live source opens its stream with the caps, and places it with the first unit.
         let is_live = self.connection.is_live;
-        if !is_live && segments > wanted.iter().filter(is_segment).count().max(1) {
+        if !is_live && segments > count(&wanted).max(1) {
             self.found.push(format!("{segments} segments before one unit"));
         }
         for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What decoders and muxers make of a stream behind `framesharesrc`, and what they make of it
-//! behind a `queue`. One encoder feeds both; programs are lines of `gst-launch-1.0`.
+//! Compares the output of decoders and muxers behind `framesharesrc` with that behind a `queue`.
+//! One encoder feeds both; programs are lines of `gst-launch-1.0`.
 
 use frameshare_tests::random::Random;
 use gst::prelude::*;
@@ -137,9 +137,8 @@ impl Launch {
         let (elements, demuxer) = CODECS[codec].sinks[launch.sink];
         let is_opus = elements.contains("opus");
         let is_open = CODECS[codec].encoders[launch.encoder].contains("open-gop");
-        // What an encoder or a frame rate makes of a part is no part of what it makes of the whole;
-        // nor are the pictures that a decoder makes of the middle of open GOPs, and a stream of
-        // Opus without its begin.
+        // The output for a part of the stream is no part of that for the whole: of encoders and
+        // frame rates, of decoders in the middle of open GOPs, and of Opus without its begin.
         if elements.contains("enc ")
             || elements.contains("resample")
             || (is_open && demuxer.is_empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What one program does, and its text: one line of JSON for each step.
+//! The steps of one program, and its text: one line of JSON for each step.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which what was published arrives.
 const ARRIVAL: Duration = Duration::from_millis(150);
 
-/// What a pad got.
+/// A buffer or an event that a pad got.
 #[derive(Clone, Debug)]
 pub enum Item {
     Buffer(gst::Buffer),
     Event(gst::Event),
 }
 
-/// What a pad got, in order.
+/// The items that a pad got, in order.
 #[derive(Clone, Default)]
 pub struct Record(Arc<(Mutex<Vec<Item>>, Condvar)>);
 

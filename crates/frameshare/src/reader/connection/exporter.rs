@@ -14,6 +14,8 @@ use std::{mem, os::fd::OwnedFd, time::Duration};
 #[derive(Debug)]
 pub(super) struct RemoteExporter {
     peer: Peer,
+    /// Found out once: readers ask for each frame, and the answer takes a system call.
+    is_own_or_root: bool,
     state: State,
 }
 
@@ -44,7 +46,7 @@ enum State {
 
 impl RemoteExporter {
     pub fn new(peer: Peer) -> Self {
-        Self { peer, state: State::Connected }
+        Self { is_own_or_root: peer.is_own_or_root(), peer, state: State::Connected }
     }
 
     /// Its process.
@@ -54,7 +56,7 @@ impl RemoteExporter {
 
     /// Whether it runs as the reader's own user, or as root.
     pub fn is_own_or_root(&self) -> bool {
-        self.peer.is_own_or_root()
+        self.is_own_or_root
     }
 
     /// Readable when its process has ended, if the kernel provides that.
