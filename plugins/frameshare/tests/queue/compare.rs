@@ -34,6 +34,39 @@ impl Entry {
     }
 }
 
+/// The events up to a unit, and the unit with its position. The last group has none.
+#[derive(Default)]
+struct Group {
+    events: Vec<Entry>,
+    is_flushed: bool,
+    unit: Option<(usize, Box<Unit>)>,
+}
+
+impl Group {
+    /// Takes the next group out of entries with their positions.
+    fn next(entries: &mut impl Iterator<Item = (usize, Entry)>) -> Self {
+        let mut group = Self::default();
+        for (position, entry) in entries {
+            match entry {
+                Entry::Unit(unit) => {
+                    group.unit = Some((position, unit));
+                    break;
+                }
+                Entry::Flush => group.is_flushed = true,
+                entry => group.events.push(entry),
+            }
+        }
+        group
+    }
+
+    /// Joins the next group: the unit of this one is lost.
+    fn join(&mut self, next: Self) {
+        self.events.extend(next.events);
+        self.is_flushed |= next.is_flushed;
+        self.unit = next.unit;
+    }
+}
+
 /// Times as they were sent, and as running times.
 #[derive(Clone, Debug, PartialEq)]
 struct Times {
@@ -210,6 +243,11 @@ struct Comparison<'a> {
     got: Vec<Entry>,
     /// The present segment of each side. It comes with the first unit or gap that it is for.
     segments: [Option<Entry>; 2],
+    constant: Constant,
+    /// No unit has been compared yet, except one that is shown on joining.
+    is_first: bool,
+    /// Position of the last unit.
+    last: Option<usize>,
     found: Vec<String>,
 }
 
@@ -259,6 +297,13 @@ struct Constant {
 }
 
 impl Constant {
+    fn allow(&mut self, moves: usize) {
+        self.moves += moves;
+        if moves > 0 {
+            self.since = 0;
+        }
+    }
+
     fn may_move(&self) -> bool {
         self.moves > 0
     }
@@ -276,7 +321,7 @@ impl<'a> Comparison<'a> {
                 // The sticky events of the present stream, then what the sink keeps for readers.
                 let sticky = reading.sticky.clone().into_iter();
                 expected.extend(sticky.map(|(kind, content)| (position, Entry::Sticky(kind, content))));
-                if connection.is_live && !connection.is_alone && media == Media::H264 {
+                if connection.skips_pauses() && media == Media::H264 {
                     kept.clear(); // they can be neither moved nor shown
                 }
                 lacks_key = media == Media::H264 && kept.is_empty();
@@ -326,161 +371,124 @@ impl<'a> Comparison<'a> {
         }
         let mut reading = Reading::default();
         let got = connection.got.iter().filter_map(|item| reading.entry(item)).collect();
-        Self { media, connection, expected, is_kept_old, got, segments: [None, None], found: Vec::new() }
+        Self {
+            media,
+            connection,
+            expected,
+            is_kept_old,
+            got,
+            segments: [None, None],
+            constant: Constant::default(),
+            is_first: true,
+            last: None,
+            found: Vec::new(),
+        }
     }
 
     fn compare(mut self) -> Vec<String> {
-        let (expected, got) = (std::mem::take(&mut self.expected), std::mem::take(&mut self.got));
-        let mut expected = expected.into_iter().peekable();
-        let mut got = got.into_iter().peekable();
-        let mut constant = Constant::default();
-        let (mut is_first, mut flushed, mut last_position) = (true, false, None);
-        loop {
-            // The events up to the next buffer.
-            let mut wanted = Vec::new();
-            while let Some((_, entry)) = expected.next_if(|(_, entry)| !matches!(entry, Entry::Unit(_))) {
-                match entry {
-                    Entry::Flush => flushed = true,
-                    entry => wanted.push(entry),
-                }
-            }
-            let mut events = Vec::new();
-            while let Some(entry) = got.next_if(|entry| !matches!(entry, Entry::Unit(_))) {
-                events.push(entry);
-            }
-            let skips_to_end = self.connection.is_live
-                && !self.connection.is_alone
-                && (constant.may_move()
-                    || between(&self.connection.pauses, last_position, self.connection.until) > 0);
-            let (unit, next) = (got.next(), expected.peek());
-            let (unit, wanted_unit) = match (unit, next) {
-                (Some(Entry::Unit(unit)), Some((_, Entry::Unit(wanted)))) => (unit, wanted.clone()),
-                (None, None) => {
-                    let until = self.connection.until;
-                    constant.moves += between(&self.connection.restarts, last_position, until)
-                        + between(&self.connection.pauses, last_position, until);
-                    self.last_events(wanted, events, is_first, &constant);
-                    break;
-                }
-                (Some(unit), _) => {
-                    self.found.push(format!("a unit too many: {unit:?}"));
-                    break;
-                }
-                // No key unit has come since the last loss, or the reader stood still for so long
-                // that messages wait for it, and no further frame is offered.
-                (None, Some(_)) if !self.connection.is_lossless => break,
-                (None, Some(_)) if skips_to_end => break,
-                // The stream ended before the last picture was of use.
-                (None, Some((position, _)))
-                    if self.media == Media::Gray && *position < self.connection.from =>
-                {
-                    break;
-                }
-                (None, Some((_, wanted))) => {
-                    self.found.push(format!("a unit is missing: {wanted:?}, and all behind it"));
-                    break;
-                }
-            };
-            // Lost ones.
-            let mut position = expected.peek().map_or(0, |(position, _)| *position);
-            let mut wanted_unit = wanted_unit;
-            let mut lost = 0;
-            // The next exporter counts anew, so that its first frame has the number of a kept one.
-            let is_other = |wanted: &Unit, position: usize| {
-                wanted.sequence != unit.sequence
-                    || (position < self.connection.from && wanted.content != unit.content)
-            };
-            while is_other(&wanted_unit, position) {
-                expected.next();
-                lost += 1;
-                let mut next = None;
-                while let Some((at, entry)) = expected.peek() {
-                    match entry {
-                        Entry::Unit(unit) => {
-                            next = Some((*at, unit.clone()));
-                            break;
-                        }
-                        Entry::Flush => flushed = true,
-                        entry => wanted.push(entry.clone()),
-                    }
-                    expected.next();
-                }
-                let Some((at, unit)) = next else { break };
-                (position, wanted_unit) = (at, unit);
-            }
-            if wanted_unit.sequence != unit.sequence {
-                self.found.push(format!("unit {} is none of the queue's: {unit:?}", unit.sequence));
-                break;
-            }
-            expected.next();
-            let since = last_position.replace(position);
-            let restarts = between(&self.connection.restarts, since, position);
-            let is_restart = restarts > 0;
-            let stays = !self.connection.is_live || self.connection.is_alone;
-            let pauses = if stays { 0 } else { between(&self.connection.pauses, since, position) };
-            let moves = usize::from(is_first) + restarts + pauses;
-            constant.moves += moves;
-            if moves > 0 {
-                constant.since = 0;
-            }
-            self.events(wanted, events, is_first, &constant);
-            // Beside another source nothing of a pause can be moved to the time behind it.
-            let skips = constant.may_move() && self.connection.is_live && !self.connection.is_alone;
-            let may_lose = is_first || skips || !self.connection.is_lossless;
-            if lost > 0 && !may_lose {
-                self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
-            }
-            // Frames that a stopped exporter has not handed over are counted in `stats` alone.
-            if lost > 0 && !is_first && !is_restart && unit.lost_before != lost {
-                self.found.push(format!(
-                    "unit {} follows {lost} lost ones, and says {}",
-                    unit.sequence, unit.lost_before
-                ));
-            }
-            let breaks = constant.may_move() || lost > 0 || flushed;
-            self.unit(&wanted_unit, &unit, breaks);
-            let is_kept = position < self.connection.from;
-            let is_shown_now = match self.media {
-                Media::Gray => is_kept && self.connection.is_live,
-                Media::Images => is_kept && self.connection.is_live && !self.connection.is_alone,
-                _ => false,
-            };
-            // Units of a segment before the present one come in the present one.
-            let is_old = is_kept && self.is_kept_old && !self.connection.is_live;
-            let is_exact = !self.connection.is_live && !is_old;
-            if is_exact && self.segments[0] != self.segments[1] {
-                let [wanted, got] = &self.segments;
-                self.found.push(format!("unit {}: {got:?} instead of {wanted:?}", unit.sequence));
-            }
-            if !is_shown_now && !is_old {
-                self.times(&wanted_unit, &unit, &mut constant, is_exact);
-            }
-            is_first = is_shown_now;
-            flushed = false;
-        }
+        let mut expected = std::mem::take(&mut self.expected).into_iter();
+        let mut got = std::mem::take(&mut self.got).into_iter().enumerate();
+        while self.compare_next(Group::next(&mut got), &mut expected) {}
         self.found
+    }
+
+    /// Compares the reader's next unit and what is in front of it. Returns whether others may follow.
+    fn compare_next(&mut self, got: Group, rest: &mut impl Iterator<Item = (usize, Entry)>) -> bool {
+        let mut wanted = Group::next(rest);
+        if got.is_flushed {
+            self.found.push("the reader flushes".into());
+        }
+        let Some((_, unit)) = got.unit else {
+            self.end(wanted, got.events);
+            return false;
+        };
+        // The next exporter counts anew, so that its first frame has the number of a kept one.
+        let from = self.connection.from;
+        let is_other = |(position, wanted): &(usize, Box<Unit>)| {
+            wanted.sequence != unit.sequence || (*position < from && wanted.content != unit.content)
+        };
+        let mut lost = 0;
+        while wanted.unit.as_ref().is_some_and(is_other) {
+            lost += 1;
+            wanted.join(Group::next(rest));
+        }
+        let Some((position, wanted_unit)) = wanted.unit else {
+            self.found.push(format!("unit {} is none of the queue's: {unit:?}", unit.sequence));
+            return false;
+        };
+        let since = self.last.replace(position);
+        let restarts = between(&self.connection.restarts, since, position);
+        let pauses = match self.connection.skips_pauses() {
+            true => between(&self.connection.pauses, since, position),
+            false => 0,
+        };
+        self.constant.allow(usize::from(self.is_first) + restarts + pauses);
+        self.events(wanted.events, got.events);
+        let skips = self.constant.may_move() && self.connection.skips_pauses();
+        let may_lose = self.is_first || skips || !self.connection.is_lossless;
+        if lost > 0 && !may_lose {
+            self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
+        }
+        // Frames that a stopped exporter has not handed over are counted in `stats` alone.
+        if lost > 0 && !self.is_first && restarts == 0 && unit.lost_before != lost {
+            let counted = unit.lost_before;
+            self.found.push(format!("unit {} follows {lost} lost ones, and says {counted}", unit.sequence));
+        }
+        let breaks = self.constant.may_move() || lost > 0 || wanted.is_flushed;
+        self.unit(&wanted_unit, &unit, breaks);
+        let is_kept = position < from;
+        let is_shown_now = match self.media {
+            Media::Gray => is_kept && self.connection.is_live,
+            Media::Images => is_kept && self.connection.skips_pauses(),
+            _ => false,
+        };
+        // Units of a segment before the present one come in the present one.
+        let is_old = is_kept && self.is_kept_old && !self.connection.is_live;
+        let is_exact = !self.connection.is_live && !is_old;
+        if is_exact && self.segments[0] != self.segments[1] {
+            let [wanted, got] = &self.segments;
+            self.found.push(format!("unit {}: {got:?} instead of {wanted:?}", unit.sequence));
+        }
+        if !is_shown_now && !is_old {
+            self.times(&wanted_unit, &unit, is_exact);
+        }
+        self.is_first = is_shown_now;
+        true
+    }
+
+    /// Compares the rest behind the reader's last unit.
+    fn end(&mut self, wanted: Group, got: Vec<Entry>) {
+        let until = self.connection.until;
+        let pauses = between(&self.connection.pauses, self.last, until);
+        let Some((position, unit)) = wanted.unit else {
+            self.constant.moves += between(&self.connection.restarts, self.last, until) + pauses;
+            return self.last_events(wanted.events, got);
+        };
+        // No key unit has come since the last loss, or the reader stood still for so long that
+        // messages wait for it, and no further frame is offered.
+        let may_lack_units = !self.connection.is_lossless;
+        let may_skip = self.connection.skips_pauses() && (self.constant.may_move() || pauses > 0);
+        // The stream ended before the last picture was of use.
+        let was_too_late = self.media == Media::Gray && position < self.connection.from;
+        if !may_lack_units && !may_skip && !was_too_late {
+            self.found.push(format!("a unit is missing: {unit:?}, and all behind it"));
+        }
     }
 
     /// The events behind the last unit. A segment comes with its first unit only, and a reader that
     /// leaves may not have got the others.
-    fn last_events(
-        &mut self,
-        mut wanted: Vec<Entry>,
-        mut got: Vec<Entry>,
-        is_first: bool,
-        constant: &Constant,
-    ) {
+    fn last_events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>) {
         let is_eos = |entry: &Entry| *entry == Entry::Passing("eos".into());
         take_segment(&mut wanted);
         take_segment(&mut got);
         match wanted.last().is_some_and(is_eos) {
-            true => self.events(wanted, got, is_first, constant),
+            true => self.events(wanted, got),
             false if got.iter().any(is_eos) => self.found.push("EOS, and the stream goes on".into()),
             false => {}
         }
     }
 
-    fn events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>, is_first: bool, constant: &Constant) {
+    fn events(&mut self, mut wanted: Vec<Entry>, mut got: Vec<Entry>) {
         let count = |events: &[Entry]| events.iter().filter(|event| event.is_segment()).count();
         let segments = count(&got);
         // A live source opens its stream with the caps, and places it with the first unit.
@@ -491,14 +499,14 @@ impl<'a> Comparison<'a> {
         for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {
             *present = take_segment(events).or(present.take());
         }
-        if self.connection.is_live && constant.lag.is_none() {
+        if self.connection.is_live && self.constant.lag.is_none() {
             // Those before the first unit may lie before the pipeline began.
             wanted.retain(|event| !matches!(event, Entry::Gap(_)));
             got.retain(|event| !matches!(event, Entry::Gap(_)));
         }
         let gaps = [take_gaps(&mut wanted), take_gaps(&mut got)];
         for (wanted, got) in gaps[0].iter().zip(&gaps[1]) {
-            self.gap(wanted, got, constant);
+            self.gap(wanted, got);
         }
         // Only the last sticky event of a kind counts.
         let last = |entries: &mut Vec<Entry>| {
@@ -514,7 +522,7 @@ impl<'a> Comparison<'a> {
                 }
             });
         };
-        if is_first {
+        if self.is_first {
             last(&mut wanted);
             last(&mut got);
             let key = |entry: &Entry| format!("{entry:?}");
@@ -526,14 +534,14 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn gap(&mut self, wanted: &Times, got: &Times, constant: &Constant) {
+    fn gap(&mut self, wanted: &Times, got: &Times) {
         let is_wrong = match self.connection.is_live {
             true => differ([wanted.running_duration], [got.duration]),
             false => differ([wanted.pts, wanted.duration], [got.pts, got.duration]),
         };
         let lag = got.running.zip(wanted.running).map(|(got, wanted)| got - wanted);
-        let is_moved = lag.zip(constant.lag).is_some_and(|(lag, known)| (lag - known).abs() > ROUNDING);
-        if is_wrong || (is_moved && !constant.may_move()) {
+        let is_moved = lag.zip(self.constant.lag).is_some_and(|(lag, known)| (lag - known).abs() > ROUNDING);
+        if is_wrong || (is_moved && !self.constant.may_move()) {
             self.found.push(format!("a gap {got:?} instead of {wanted:?}"));
         }
     }
@@ -567,7 +575,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn times(&mut self, wanted: &Unit, got: &Unit, constant: &mut Constant, is_exact: bool) {
+    fn times(&mut self, wanted: &Unit, got: &Unit, is_exact: bool) {
+        let constant = &mut self.constant;
         let number = got.sequence;
         let (times, own) = (&wanted.times, &got.times);
         if is_exact && differ([times.pts, times.dts, times.duration], [own.pts, own.dts, own.duration]) {

@@ -3,7 +3,7 @@
 //! Compares the output of decoders and muxers behind `framesharesrc` with that behind a `queue`.
 //! One encoder feeds both; programs are lines of `gst-launch-1.0`.
 
-use frameshare_tests::random::Random;
+use frameshare_tests::{content::checksum, random::Random};
 use gst::prelude::*;
 use std::{
     fmt,
@@ -233,22 +233,18 @@ struct Unit {
     dts: Option<u64>,
     is_delta: bool,
     size: usize,
-    sum: u64,
+    checksum: String,
 }
 
 fn unit(buffer: &gst::Buffer) -> Unit {
     let ns = |time: Option<gst::ClockTime>| time.map(gst::ClockTime::nseconds);
     let bytes = buffer.map_readable().unwrap();
-    // FNV-1a.
-    let sum = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
     Unit {
         pts: ns(buffer.pts()),
         dts: ns(buffer.dts()),
         is_delta: buffer.flags().contains(gst::BufferFlags::DELTA_UNIT),
         size: bytes.len(),
-        sum,
+        checksum: checksum(&bytes),
     }
 }
 
@@ -353,7 +349,7 @@ fn differences(program: &Launch, queue: &[Unit], frameshare: &[Unit]) -> Vec<Str
     }
     // A late reader begins at a key unit; from there on it gets all.
     let from = queue.len().saturating_sub(frameshare.len());
-    let same = |one: &Unit, other: &Unit| (one.size, one.sum) == (other.size, other.sum);
+    let same = |one: &Unit, other: &Unit| (one.size, &one.checksum) == (other.size, &other.checksum);
     if first.is_delta {
         found.push("the first unit is none of a key".into());
     }

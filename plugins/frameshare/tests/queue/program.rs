@@ -108,17 +108,7 @@ impl Program {
         let steps = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
         Ok(Self { media, steps })
     }
-}
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |value: serde_json::Result<String>| value.map_err(|_| fmt::Error);
-        writeln!(f, "{}", line(serde_json::to_string(&self.media))?)?;
-        self.steps.iter().try_for_each(|step| writeln!(f, "{}", line(serde_json::to_string(step))?))
-    }
-}
-
-impl Program {
     /// Returns whether a program without some of its steps is one still: streams begin with their
     /// events, and a reader that pauses goes on.
     pub fn is_whole(&self) -> bool {
@@ -157,5 +147,13 @@ impl Program {
             }
         }
         has_ended
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |value: serde_json::Result<String>| value.map_err(|_| fmt::Error);
+        writeln!(f, "{}", line(serde_json::to_string(&self.media))?)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "{}", line(serde_json::to_string(step))?))
     }
 }

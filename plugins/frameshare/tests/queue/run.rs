@@ -45,6 +45,18 @@ impl Record {
     }
 }
 
+/// Polls until something holds.
+fn poll(what: &str, holds: impl Fn() -> bool) -> Result<(), String> {
+    let begin = Instant::now();
+    while !holds() {
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("{what}: not within {PATIENCE:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 /// A connection of the reader, from its join to its end.
 pub struct Connection {
     pub is_live: bool,
@@ -58,6 +70,13 @@ pub struct Connection {
     pub pauses: Vec<usize>,
     pub restarts: Vec<usize>,
     pub got: Vec<Item>,
+}
+
+impl Connection {
+    /// Nothing that was published in a pause can be moved to the time behind it.
+    pub fn skips_pauses(&self) -> bool {
+        self.is_live && !self.is_alone
+    }
 }
 
 pub struct Outcome {
@@ -315,16 +334,11 @@ impl Run {
     /// Waits until the reader is connected: one that is paused before joins behind the pause.
     fn wait_for_reader(&self, session_before: u64) -> Result<(), String> {
         let Some(reader) = &self.reader else { return Ok(()) };
-        let begin = Instant::now();
-        while self.exporter.as_ref().is_some_and(|exporter| exporter.readers() == 0)
-            || reader.session() == session_before
-        {
-            if begin.elapsed() > PATIENCE {
-                return Err(format!("the reader does not connect: {:?}", reader.error()));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let connected = poll("a connection", || {
+            self.exporter.as_ref().is_none_or(|exporter| exporter.readers() > 0)
+                && reader.session() != session_before
+        });
+        connected.map_err(|why| format!("{why}: {:?}", reader.error()))
     }
 
     fn leave(&mut self) -> Result<(), String> {
@@ -338,14 +352,7 @@ impl Run {
             return Err(error);
         }
         self.done.push(reader.end(until));
-        let begin = Instant::now();
-        while self.exporter.as_ref().is_some_and(|exporter| exporter.readers() > 0) {
-            if begin.elapsed() > PATIENCE {
-                return Err("the reader does not leave".into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        poll("the reader's end", || self.exporter.as_ref().is_none_or(|exporter| exporter.readers() == 0))
     }
 
     fn pause(&mut self) -> Result<(), String> {
