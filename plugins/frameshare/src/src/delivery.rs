@@ -89,7 +89,6 @@ impl FrameshareSrc {
                     }
                     running.live_time.pushed(&buffer);
                     running.last = self.keep_last(running, &buffer);
-                    self.timeless.keep(self.obj().upcast_ref(), &buffer);
                     return Ok(buffer);
                 }
                 Ok(Some(Item::Format(format))) => {
@@ -106,10 +105,7 @@ impl FrameshareSrc {
                 Ok(Some(Item::Reconnected)) => {
                     gst::info!(CAT, imp = self, "Reconnected to {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
-                    running.is_discont = true;
-                    running.file_time.begin();
-                    running.live_time.begin();
-                    running.counts_skips = false;
+                    running.begin_connection();
                     self.figures.latency.store(0, Relaxed);
                     self.note_connection(running);
                     self.note_losses(running);
@@ -169,7 +165,7 @@ impl FrameshareSrc {
             caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
         }
         // The count comes from the exporter and may be any number.
-        let lost = frame.lost_before().saturating_add(running.skipped);
+        let lost_before = frame.lost_before().saturating_add(std::mem::take(&mut running.skipped));
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]
         let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
@@ -192,7 +188,7 @@ impl FrameshareSrc {
             downstream,
             time,
             shows_kept: running.shows_kept,
-            skipped: std::mem::take(&mut running.skipped),
+            lost_before,
             latency: self.figures.latency.load(Relaxed),
             is_last_credit,
             held: &self.figures.held,
@@ -239,10 +235,10 @@ impl FrameshareSrc {
         if copied > 0 && !std::mem::replace(&mut running.has_reported_writer, true) {
             self.post_copying(errors::of_downstream_copies());
         }
-        if std::mem::take(&mut running.is_discont) || lost > 0 {
+        if std::mem::take(&mut running.is_discont) || lost_before > 0 {
             buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
         }
-        if lost > 0 {
+        if lost_before > 0 {
             self.note_losses(running);
             self.post_loss(&buffer);
         }

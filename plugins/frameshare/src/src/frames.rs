@@ -81,8 +81,8 @@ pub(super) struct Context<'a> {
     pub shows_kept: bool,
     /// Time in ns by which the exporter's frames come later than their times.
     pub latency: u64,
-    /// Number of frames that the source skipped before it.
-    pub skipped: u64,
+    /// Number of frames that the reader lost or the source skipped before it.
+    pub lost_before: u64,
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
@@ -139,7 +139,7 @@ pub(super) fn to_buffer(
     let meta = crate::meta::FrameInfo {
         session: frame.session(),
         sequence: descriptor.sequence.0,
-        lost_before: frame.lost_before().saturating_add(context.skipped),
+        lost_before: context.lost_before,
         published: descriptor.published,
         used_on: on_gpu.then_some(used_on::<LeasedMemory>),
         repeats: 0,

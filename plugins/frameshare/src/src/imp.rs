@@ -19,7 +19,6 @@ use super::{
     settings::{self, Settings},
     signals,
     stats::Figures,
-    timeless::Timeless,
     unpushed::Unpushed,
 };
 use crate::{
@@ -53,7 +52,6 @@ pub struct FrameshareSrc {
     /// Sends requests of downstream over the present connection.
     pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
-    pub(super) timeless: Timeless,
     unpushed: Unpushed,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
@@ -124,7 +122,7 @@ impl ObjectImpl for FrameshareSrc {
         element.set_format(gst::Format::Time);
         element.set_do_timestamp(false);
         self.watch_own_events();
-        self.unpushed.watch(self.obj().src_pad());
+        self.unpushed.watch(element.upcast_ref());
     }
 }
 
@@ -350,7 +348,9 @@ impl PushSrcImpl for FrameshareSrc {
             // GstBaseSrc pushes EOS next, and a stream-start must precede it.
             self.push_stream_start(&mut running);
         }
-        if let (Ok(buffer), true) = (&result, running.settings.is_live) {
+        if let Ok(buffer) = &result
+            && (running.settings.is_live || buffer.pts().is_none())
+        {
             self.unpushed.keep(buffer);
         }
         *lock(&self.running) = Some(running);

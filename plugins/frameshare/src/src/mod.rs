@@ -30,7 +30,6 @@ mod stats;
 mod switch;
 #[cfg(test)]
 mod tests;
-mod timeless;
 mod unpushed;
 mod way;
 

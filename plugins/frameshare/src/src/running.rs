@@ -74,3 +74,13 @@ pub(super) struct Running {
     /// Limit for the memory of the exporter's metadata.
     pub(super) budget: Budget,
 }
+
+impl Running {
+    /// Forgets the times of the connection before: the next frame is the first of another one.
+    pub(super) fn begin_connection(&mut self) {
+        self.file_time.begin();
+        self.live_time.begin();
+        self.counts_skips = false;
+        self.is_discont = true;
+    }
+}

@@ -38,11 +38,8 @@ impl FrameshareSrc {
         running.settings = settings;
         running.shape = None;
         running.last = None;
-        running.file_time.begin();
-        running.live_time.begin();
-        running.counts_skips = false;
+        running.begin_connection();
         self.figures.latency.store(0, Relaxed);
-        running.is_discont = true;
         lock(&self.negotiated).caps = None;
         Ok(())
     }

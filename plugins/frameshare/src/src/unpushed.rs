@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The buffer that `GstBaseSrc` has got and not pushed yet.
+//! The buffer that `GstBaseSrc` has got and not pushed yet, as a copy that shares its memory.
 //!
-//! If a live source is paused while `create` returns, `GstBaseSrc` drops the buffer, waits, and
-//! calls `create` again (seen with GStreamer 1.26). It gets a copy of the buffer then, which shares
-//! its memory. A second reference would make `GstBaseSrc` copy the buffer itself, to mark it, and
-//! lose metas.
+//! - If a live source is paused while `create` returns, `GstBaseSrc` drops the buffer, waits, and
+//!   calls `create` again (seen with GStreamer 1.26). It gets the copy then. A second reference
+//!   would make `GstBaseSrc` copy the buffer itself, to mark it, and lose metas.
+//! - Units of AVI files and elementary streams have a decoding time only, and some buffers no time.
+//!   `GstBaseSrc` gives the former their decoding time as their presentation time, and the first of
+//!   the latter the start of the segment (GStreamer 1.22 to 1.28). A wrong time is worse than none,
+//!   which parsers and decoders find by themselves: a probe puts back the copy's, unless
+//!   `do-timestamp` asks for times.
 
 use crate::sync::lock;
-use gst::prelude::*;
+use gst_base::prelude::*;
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Default)]
 pub(super) struct Unpushed(Arc<Mutex<Option<gst::Buffer>>>);
 
 impl Unpushed {
-    /// Forgets each buffer that is pushed on a pad.
-    pub fn watch(&self, pad: &gst::Pad) {
-        let kept = self.0.clone();
-        pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
-            let pushed = lock(&kept).take();
-            drop(pushed);
+    /// Forgets each buffer that the source pushes, once it has its own times again.
+    pub fn watch(&self, source: &gst_base::BaseSrc) {
+        let (kept, weak) = (self.0.clone(), source.downgrade());
+        source.src_pad().add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            let unpushed = lock(&kept).take();
+            if let Some(unpushed) = unpushed.filter(|unpushed| unpushed.pts().is_none())
+                && let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data
+                && weak.upgrade().is_some_and(|source| !source.does_timestamp())
+                && (buffer.pts(), buffer.dts()) != (None, unpushed.dts())
+            {
+                let buffer = buffer.make_mut();
+                buffer.set_pts(None);
+                buffer.set_dts(unpushed.dts());
+            }
             gst::PadProbeReturn::Ok
         });
     }

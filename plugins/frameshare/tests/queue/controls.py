@@ -20,7 +20,7 @@ PLUGIN = "plugins/frameshare/src/"
 # A name, a file, what stands there, and what a fault would have.
 FAULTS = [
     ("times-fall-after-a-pause", PLUGIN + "times/live.rs", "true => self.lead += pause,", "true => {}"),
-    ("decoding-times-shown", PLUGIN + "src/timeless.rs", "&& !source.does_timestamp();", "&& false;"),
+    ("decoding-times-shown", PLUGIN + "src/unpushed.rs", "|source| !source.does_timestamp()", "|_| false"),
     ("old-units-clamped", PLUGIN + "times/live.rs", "self.lead = self.lead.max(earliest - time);", ""),
     ("decoding-times-lost", PLUGIN + "src/frames.rs", "descriptor.dts.and_then(|dts| time.of(dts))", "None"),
     ("metas-lost", PLUGIN + "src/frames.rs", "= metas.add_to(", "= Metas::default().add_to("),
