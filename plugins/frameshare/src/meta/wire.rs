@@ -23,20 +23,23 @@
 //!
 //! Those that stay behind on either side are counted, and named once.
 
-use super::FrameshareMeta;
 use super::{
+    FrameshareMeta,
     audio::Audio,
     budget::{Budget, Charge, OverBudget},
     form::{Invalid, Reader, Unwritable, Writer, is_field_name, is_type_name},
 };
-use crate::ffi::{raw_enum::FromRaw, serialized_meta};
+use crate::{
+    ffi::{raw_enum::FromRaw, serialized_meta},
+    sync::lock,
+};
 use frameshare::event::form::meta::{Alignment, Item, MAX_PARAMS, TimeCode, VERSION, Video};
 use glib::translate::IntoGlib;
 use std::{
     collections::BTreeSet,
     ops::ControlFlow,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -93,7 +96,7 @@ impl Dropped {
 
     fn note(&self, name: &str, why: &str) {
         self.count.fetch_add(1, Relaxed);
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = lock(&self.named);
         // A peer may send any name.
         if named.len() < MAX_NAMED && named.insert(name.into()) {
             gst::warning!(super::CAT, "Metas of the type {name} stay behind: {why}");
@@ -562,7 +565,7 @@ fn register_custom(name: &str, tags: &[String]) {
         return;
     }
     // Held until it is registered: two frames may bring the same name at once.
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut registered = lock(&REGISTERED);
     if *registered >= MAX_CUSTOM || is_taken(name) || is_taken(&format!("{name}-api")) {
         return;
     }

@@ -10,14 +10,17 @@
 //! `state`, is not held while buffers are dropped, since dropping a buffer can call any code.
 
 use super::{CAT, SlotAllocator};
-use crate::ffi::{
-    slot_memory::{self, Origin},
-    slot_planes,
+use crate::{
+    ffi::{
+        slot_memory::{self, Origin},
+        slot_planes,
+    },
+    sync::lock,
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_video::prelude::*;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -79,7 +82,7 @@ impl HostPool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn unused(&self) -> Option<gst::Buffer> {

@@ -3,6 +3,7 @@
 //! Slot allocator shared by all pools of one run of the sink.
 
 use super::HostPool;
+use crate::sync::lock;
 use frameshare::Wait;
 use frameshare::exporter::{Exporter, Purpose, Slot};
 use glib::prelude::*;
@@ -75,14 +76,14 @@ impl SlotAllocator {
     }
 
     pub(super) fn add(&self, pool: &HostPool) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = lock(&self.pools);
         pools.retain(|pool| pool.upgrade().is_some());
         pools.push(pool.downgrade());
     }
 
     /// Returns the slots of unused buffers in pools to the exporter.
     pub(crate) fn trim(&self) {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pools = lock(&self.pools).clone();
         for pool in pools.iter().filter_map(glib::WeakRef::upgrade) {
             pool.trim();
         }

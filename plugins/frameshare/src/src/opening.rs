@@ -13,13 +13,13 @@
 //! stream.
 
 use super::{imp::FrameshareSrc, log::CAT, running::Running};
-use crate::events::{StreamStart, start_of_unnamed};
+use crate::{
+    events::{StreamStart, start_of_unnamed},
+    sync::lock,
+};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 /// Maximum number of stream groups remembered.
 const MAX_GROUPS: usize = 64;
@@ -124,7 +124,7 @@ impl FrameshareSrc {
     fn group(&self, group: u32) -> gst::GroupId {
         static GROUPS: Mutex<VecDeque<((u32, u32), gst::GroupId)>> = Mutex::new(VecDeque::new());
         let key = (self.exporter(), group);
-        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = lock(&GROUPS);
         if let Some((_, known)) = groups.iter().find(|(of, _)| *of == key) {
             return *known;
         }

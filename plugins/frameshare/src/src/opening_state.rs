@@ -2,12 +2,9 @@
 
 //! State of the stream's opening downstream.
 
-use crate::events::StreamStart;
+use crate::{events::StreamStart, sync::lock};
 use gst::prelude::*;
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 /// Maximum number of events held for caps; an exporter of this project sends a handful.
 const MAX_HELD: usize = 64;
@@ -54,11 +51,11 @@ impl Opened {
     }
 
     pub fn set(&self, seqnum: Option<gst::Seqnum>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = seqnum;
+        *lock(&self.0) = seqnum;
     }
 
     pub fn get(&self) -> Option<gst::Seqnum> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 
     /// Returns whether an event on the source pad may go downstream.

@@ -8,10 +8,10 @@
 //! until the pipeline plays. `gst_base_src_wait_playing` does not suffice: it waits for the next
 //! signal even if the pipeline already plays.
 
-use crate::ffi::base_src;
+use crate::{ffi::base_src, sync::lock};
 use frameshare::Interrupt;
 use glib::object::IsA;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Distinguishes a pause, and a switch of the stream, from the other interruptions: end of stream,
 /// flush, stop.
@@ -44,7 +44,7 @@ impl Unlocks {
 
 impl Pause {
     fn unlocks(&self) -> MutexGuard<'_, Unlocks> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Wraps the state change from PLAYING to PAUSED.

@@ -6,9 +6,10 @@
 //! pipeline's clock may be another and may drift against it, so the difference is sampled anew for
 //! every frame.
 
+use crate::sync::lock;
 use frameshare::monotonic_ns;
 use gst::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Reading three clocks takes less than this, unless the thread is preempted in between.
 const UNDISTURBED_NS: u64 = 20_000;
@@ -33,7 +34,7 @@ impl PipelineClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Clock>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -26,9 +26,14 @@ fn add(bytes: &[u8]) -> Result<gst::Buffer, MetaError> {
     parse(bytes)?.add_to(buffer.make_mut(), true, true, &Dropped::default()).map(|()| buffer)
 }
 
+/// The metas of a buffer, without caps that some of them would repeat.
+fn bytes_of_metas(buffer: &gst::BufferRef) -> Vec<u8> {
+    serialize(buffer, None, false, &Dropped::default())
+}
+
 fn there_and_back(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut copy = gst::Buffer::new();
-    let metas = parse(&serialize(buffer, None, false, &Dropped::default())).unwrap();
+    let metas = parse(&bytes_of_metas(buffer)).unwrap();
     metas.add_to(copy.make_mut(), true, true, &Dropped::default()).unwrap();
     copy
 }
@@ -56,7 +61,7 @@ fn time_code(fps: (i32, i32), daily_jam: Option<&glib::DateTime>) -> gst_video::
 
 #[test]
 fn a_buffer_without_metas_has_no_bytes() {
-    assert!(serialize(&with(|_| {}), None, false, &Dropped::default()).is_empty());
+    assert!(bytes_of_metas(&with(|_| {})).is_empty());
     assert!(parse(&[]).unwrap().metas.is_empty());
 }
 
@@ -77,7 +82,7 @@ fn the_video_meta_crosses_without_its_planes() {
         .unwrap();
         meta.set_alignment(&gst_video::VideoAlignment::new(0, 16, 0, 32, &[0; 4])).unwrap();
     });
-    let metas = parse(&serialize(&buffer, None, false, &Dropped::default())).unwrap();
+    let metas = parse(&bytes_of_metas(&buffer)).unwrap();
     let video = metas.video().unwrap();
     assert_eq!((video.format(), video.width, video.height), (gst_video::VideoFormat::Nv12, 320, 240));
     assert_eq!(video.flags(), gst_video::VideoFrameFlags::INTERLACED);
@@ -234,7 +239,7 @@ fn metas_of_the_engine_are_metas_of_buffers_and_back() {
     let custom = gst::meta::CustomMeta::from_buffer(&buffer, "engine-detector").unwrap();
     assert_eq!(custom.structure().get::<f64>("score"), Ok(0.5));
     assert_eq!(buffer.meta::<gst_video::VideoRegionOfInterestMeta>().unwrap().roi_type(), "face");
-    let back = Meta::of_metadata(&serialize(&buffer, None, false, &Dropped::default())).unwrap();
+    let back = Meta::of_metadata(&bytes_of_metas(&buffer)).unwrap();
     assert_eq!(back, metas);
     // The engine passes over the kinds that it only names.
     let all = with(|buffer| {
@@ -252,7 +257,7 @@ fn metas_of_the_engine_are_metas_of_buffers_and_back() {
         .unwrap();
         gst_video::VideoCropMeta::add(buffer, (1, 2, 3, 4));
     });
-    let found = Meta::of_metadata(&serialize(&all, None, false, &Dropped::default())).unwrap();
+    let found = Meta::of_metadata(&bytes_of_metas(&all)).unwrap();
     for name in ["caption", "timecode", "video"] {
         assert!(found.contains(&Meta::Other(name)), "{name}: {found:?}");
     }
@@ -293,7 +298,7 @@ fn metas_of_one_stream_or_memory_do_not_cross() {
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
-    assert!(serialize(&buffer, None, false, &Dropped::default()).is_empty());
+    assert!(bytes_of_metas(&buffer).is_empty());
 }
 
 fn refused(item: Item<'_>) -> bool {
@@ -409,7 +414,7 @@ fn damaged_bytes_are_refused() {
         gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30000, 1001), None));
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
     });
-    let bytes = serialize(&buffer, None, false, &Dropped::default());
+    let bytes = bytes_of_metas(&buffer);
     assert_eq!(parse(&[9]).unwrap_err(), MetaError::Version(9));
     let lengths = (1..bytes.len()).filter(|length| parse(&bytes[..*length]).is_ok());
     assert_eq!(lengths.count(), 4, "nothing, or the items before one that is cut short");

@@ -5,12 +5,12 @@
 //! Nothing here may panic: these functions are called from C without a guard.
 
 use super::super::{CAT, SlotAllocator};
-use crate::ffi::slot_memory;
+use crate::{ffi::slot_memory, sync::lock};
 use frameshare::{exporter::Slot, memory::Address};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_cuda::{Reusable, memory::Rules};
 use gst_video::VideoInfo;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The origin of the memory of a pool, constant from its creation.
 struct Origin {
@@ -53,7 +53,7 @@ impl CudaPool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The memory of a new buffer.
@@ -100,7 +100,7 @@ impl Origin {
     /// Returns the wrapped memory of a slot: the existing one, or a new one.
     fn wrap(&self, slot: Slot, layout: &VideoInfo) -> Option<gst::Memory> {
         let Address::Device(address) = slot.address() else { return None };
-        let mut wraps = slot.keep_with_slot(Wraps::default)?.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wraps = lock(&slot.keep_with_slot(Wraps::default)?.0);
         let fits = |wrap: &&Wrap| wrap.layout == *layout && wrap.stream == self.stream;
         if let Some(wrap) = wraps.as_ref().filter(fits) {
             // The memory returned before the slot did.

@@ -24,6 +24,7 @@ pub(super) use surfaces::{SURFACES, Surfaces};
 use crate::{
     ffi::cuda::{engine_context, engine_stream, null_stream},
     rows::rows,
+    sync::lock,
 };
 use frameshare::{
     exporter::{Exporter, Slot},
@@ -39,7 +40,7 @@ use frameshare_cuda::{
 };
 use gst_video::VideoInfo;
 use staging::Staging;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The reason why a sink has no GPU.
 #[derive(Clone, Debug)]
@@ -121,7 +122,7 @@ impl Gpu {
             }
             return self.writes.wait(&self.arrived);
         }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = lock(&self.others);
         if !others.iter().any(|other| other.context == *from) {
             let engine = engine_context(from)?;
             others.push(Other { context: from.clone(), arrived: Event::new(&engine)? });

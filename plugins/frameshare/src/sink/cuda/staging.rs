@@ -2,9 +2,10 @@
 
 //! Pinned host memory for uploads, which the driver copies without the CPU's help.
 
+use crate::sync::lock;
 use frameshare::DropWhenIdle;
 use frameshare_cuda::{context::Context, host_buffer::HostBuffer};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 type Idle = Arc<Mutex<Vec<DropWhenIdle<HostBuffer>>>>;
 
@@ -33,7 +34,7 @@ impl Staging {
         let block = |buffer| Block { buffer: Some(buffer), size, idle: self.idle.clone() };
         let mut small = Vec::new();
         {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = lock(&self.idle);
             if let Some(index) = idle.iter().position(|buffer| buffer.len() >= size) {
                 return Ok(block(idle.swap_remove(index)));
             }
@@ -59,7 +60,7 @@ impl AsMut<[u8]> for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.buffer.take());
+        lock(&self.idle).extend(self.buffer.take());
     }
 }
 

@@ -12,10 +12,11 @@
 //! proposed, pins included, and copies further frames.
 
 use super::super::copy_stats::CopyReason;
+use crate::sync::lock;
 use frameshare::exporter::{Exporter, Slot};
 use gst_cuda::memory::Memory;
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -51,7 +52,7 @@ impl Drop for Held {
 
 impl Surfaces {
     fn span(&self) -> MutexGuard<'_, Span> {
-        self.span.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.span)
     }
 
     /// Counts and holds a buffer.

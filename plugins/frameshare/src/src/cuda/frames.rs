@@ -3,10 +3,13 @@
 //! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
 use super::{Cuda, Line, layout::CudaLayout};
-use crate::src::{leased_memory::LeasedMemory, picture::Picture, way::Way};
+use crate::{
+    src::{leased_memory::LeasedMemory, picture::Picture, way::Way},
+    sync::lock,
+};
 use frameshare::{fence::FenceError, reader::ReaderCopy};
 use gst_cuda::{Reusable, memory::Rules};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Maximum number of memories that wrap one slot. More than one is needed if the layout changes
 /// from frame to frame, or if the exporter publishes a frame again while it is held.
@@ -93,7 +96,7 @@ fn lend(cuda: &Cuda, lease: LeasedMemory, place: CudaLayout, pending: bool) -> O
     }
     let lease = Arc::new(lease);
     let wraps = lease.frame().keep_with_slot(Wraps::default)?;
-    let mut wraps = wraps.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut wraps = lock(&wraps.0);
     let fitting =
         wraps.iter().filter(|wrap| wrap.stream == *stream && wrap.address == address && wrap.place == place);
     if let Some(memory) =
