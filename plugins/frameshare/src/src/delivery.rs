@@ -341,7 +341,7 @@ impl FrameshareSrc {
             let may_reorder = descriptor.dts.is_none() && self.has_media("video/");
             let reordering = if may_reorder { REORDERING } else { 0 };
             let is_kept_unit = is_kept_unit && !is_shown_now;
-            let first = First { time, reordering, latency, now, is_kept_unit };
+            let first = First { time, reordering, latency, now, is_kept_unit, is_shown_now };
             gst::debug!(CAT, imp = self, "{consumer:?}, {first:?}");
             let segment = running.live_time.start(first, consumer);
             self.replace_segment(segment);

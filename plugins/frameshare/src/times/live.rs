@@ -43,6 +43,9 @@ pub(crate) struct First {
     pub now: i128,
     /// It was published before the connection, and is followed by the units that depend on it.
     pub is_kept_unit: bool,
+    /// It was published before the connection, and its time is that of its arrival: it says nothing
+    /// about the next ones, which may have been due before.
+    pub is_shown_now: bool,
 }
 
 /// Place of the frames in the running time. Owned by the streaming thread.
@@ -79,7 +82,8 @@ impl LiveTime {
         let is_recorder = consumer == Consumer::Recorder;
         match is_recorder {
             true => self.lead += pause,
-            false => self.begin(),
+            // A key unit that it awaits has not come meanwhile.
+            false => self.is_start = true,
         }
         is_recorder
     }
@@ -103,7 +107,7 @@ impl LiveTime {
     ) -> Option<gst::FormattedSegment<gst::ClockTime>> {
         self.awaits_key = consumer == Consumer::Other && first.is_kept_unit;
         let time = first.time?;
-        self.is_start = self.awaits_key;
+        self.is_start = self.awaits_key || first.is_shown_now;
         // Those that are older than the exporter's latency would be late for ever.
         let is_old = time < -first.latency;
         let is_moved =
@@ -156,7 +160,9 @@ impl LiveTime {
     /// Records a buffer that is about to be pushed.
     pub fn pushed(&mut self, buffer: &gst::BufferRef) {
         if let Some(time) = buffer.pts().max(buffer.dts()) {
-            let end = time + buffer.duration().unwrap_or_default();
+            // What is shown now ends when the next frame is due.
+            let duration = buffer.duration().filter(|_| !self.is_start);
+            let end = time + duration.unwrap_or_default();
             self.end = self.end.max(end.nseconds().into());
         }
     }
@@ -169,7 +175,7 @@ mod tests {
     const SECOND: i128 = 1_000_000_000;
 
     fn kept(time: i128, now: i128) -> First {
-        First { time: Some(time), reordering: 0, latency: 0, now, is_kept_unit: true }
+        First { time: Some(time), reordering: 0, latency: 0, now, is_kept_unit: true, is_shown_now: false }
     }
 
     fn running(segment: &gst::FormattedSegment<gst::ClockTime>, timestamp: i128) -> Option<i128> {
@@ -221,8 +227,7 @@ mod tests {
     fn frames_in_time_are_not_moved() {
         for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::Other] {
             let mut time = LiveTime::default();
-            let first =
-                First { time: Some(SECOND), reordering: 0, latency: 0, now: SECOND, is_kept_unit: false };
+            let first = First { is_kept_unit: false, ..kept(SECOND, SECOND) };
             assert!(time.start(first, consumer).is_none());
             assert_eq!(time.lead(), 0);
             assert!(!time.skips(false, true));
@@ -237,5 +242,26 @@ mod tests {
         let skipped = [(true, false), (true, true), (false, true), (false, false), (false, true)];
         let skipped = skipped.map(|(is_kept, is_delta)| time.skips(is_kept, is_delta));
         assert_eq!(skipped, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn pause_does_not_end_the_wait_for_a_key_unit() {
+        let mut time = LiveTime::default();
+        time.start(kept(-2 * SECOND, 0), Consumer::Other);
+        assert!(!time.resume(SECOND, Consumer::Other));
+        assert!(time.skips(false, true));
+        assert!(!time.skips(false, false));
+    }
+
+    #[test]
+    fn frame_behind_a_picture_that_is_shown_now_has_a_time() {
+        for consumer in [Consumer::Recorder, Consumer::Viewer, Consumer::Other] {
+            let mut time = LiveTime::default();
+            let shown = First { is_kept_unit: false, is_shown_now: true, ..kept(SECOND, SECOND) };
+            time.start(shown, consumer);
+            time.start(First { is_kept_unit: false, ..kept(-SECOND / 25, SECOND) }, consumer);
+            assert_eq!(time.lead(), SECOND / 25, "{consumer:?}");
+            assert!(!time.is_start());
+        }
     }
 }

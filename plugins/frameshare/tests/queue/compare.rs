@@ -8,9 +8,10 @@ use crate::{
     program::Media,
     run::{Connection, Item, Outcome},
 };
+use frameshare_tests::content::checksum;
 use gst::ClockTime;
 use gstframeshare::FrameshareMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Rounding of a time that was scaled by a rate and back, in ns.
 const ROUNDING: i128 = 2;
@@ -81,11 +82,13 @@ struct Times {
 #[derive(Clone, Debug, PartialEq)]
 struct Unit {
     times: Times,
-    content: Vec<u8>,
+    /// Size in bytes and checksum.
+    content: (usize, String),
     offsets: (u64, u64),
     flags: gst::BufferFlags,
     metas: Vec<String>,
-    /// Its number in the stream, and the number of lost ones before it.
+    /// The number of its exporter, its own number there, and the number of lost ones before it.
+    exporter: usize,
     sequence: u64,
     lost_before: u64,
 }
@@ -97,6 +100,9 @@ struct Reading {
     /// Width of a row of raw video in bytes.
     width: Option<usize>,
     sticky: BTreeMap<String, String>,
+    /// The numbers of exporters, by their sessions.
+    sessions: HashMap<u64, usize>,
+    exporter: usize,
     sequence: u64,
 }
 
@@ -211,12 +217,14 @@ impl Reading {
             metas.push(custom.structure().to_string());
         }
         let meta = buffer.meta::<FrameshareMeta>();
+        let content = self.visible(buffer.map_readable().unwrap().to_vec());
         Unit {
             times: self.times(buffer.pts(), buffer.dts(), buffer.duration()),
-            content: self.visible(buffer.map_readable().unwrap().to_vec()),
+            content: (content.len(), checksum(&content)),
             offsets: (buffer.offset(), buffer.offset_end()),
             flags: buffer.flags() - gst::BufferFlags::TAG_MEMORY,
             metas,
+            exporter: meta.as_ref().map_or(self.exporter, |meta| self.sessions[&meta.session()]),
             sequence: meta.as_ref().map_or(self.sequence, |meta| meta.sequence()),
             lost_before: meta.as_ref().map_or(0, |meta| meta.lost_before()),
         }
@@ -332,7 +340,7 @@ impl<'a> Comparison<'a> {
             }
             let item = &outcome.of_queue[position];
             if outcome.restarts.contains(&position) {
-                reading.sequence = 0;
+                (reading.exporter, reading.sequence) = (reading.exporter + 1, 0);
                 kept.clear();
                 lacks_key = media == Media::H264;
                 // The next exporter knows nothing of them.
@@ -344,6 +352,7 @@ impl<'a> Comparison<'a> {
             match &entry {
                 Entry::Sticky(kind, _) if kind == "caps" => kept.clear(),
                 Entry::Sticky(kind, _) if kind == "segment" => is_kept_old |= !kept.is_empty(),
+                Entry::Flush if !kept.is_empty() => kept.push((position, Entry::Flush)),
                 _ => {}
             }
             let is_delta = match &entry {
@@ -369,7 +378,7 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        let mut reading = Reading::default();
+        let mut reading = Reading { sessions: outcome.sessions.clone(), ..Reading::default() };
         let got = connection.got.iter().filter_map(|item| reading.entry(item)).collect();
         Self {
             media,
@@ -402,10 +411,8 @@ impl<'a> Comparison<'a> {
             self.end(wanted, got.events);
             return false;
         };
-        // The next exporter counts anew, so that its first frame has the number of a kept one.
-        let from = self.connection.from;
-        let is_other = |(position, wanted): &(usize, Box<Unit>)| {
-            wanted.sequence != unit.sequence || (*position < from && wanted.content != unit.content)
+        let is_other = |(_, wanted): &(usize, Box<Unit>)| {
+            (wanted.exporter, wanted.sequence) != (unit.exporter, unit.sequence)
         };
         let mut lost = 0;
         while wanted.unit.as_ref().is_some_and(is_other) {
@@ -436,7 +443,7 @@ impl<'a> Comparison<'a> {
         }
         let breaks = self.constant.may_move() || lost > 0 || wanted.is_flushed;
         self.unit(&wanted_unit, &unit, breaks);
-        let is_kept = position < from;
+        let is_kept = position < self.connection.from;
         let is_shown_now = match self.media {
             Media::Gray => is_kept && self.connection.is_live,
             Media::Images => is_kept && self.connection.skips_pauses(),
@@ -552,8 +559,7 @@ impl<'a> Comparison<'a> {
             self.found.push(format!("unit {number}: {what} {got} instead of {wanted}"));
         };
         if wanted.content != got.content {
-            let sizes = (wanted.content.len().to_string(), got.content.len().to_string());
-            say("content of bytes", sizes.0, sizes.1);
+            say("content", format!("{:?}", wanted.content), format!("{:?}", got.content));
         }
         if wanted.offsets != got.offsets {
             say("offsets", format!("{:?}", wanted.offsets), format!("{:?}", got.offsets));

@@ -8,6 +8,7 @@ use crate::{
 };
 use gst::prelude::*;
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
@@ -83,6 +84,8 @@ pub struct Outcome {
     pub of_queue: Vec<Item>,
     /// Positions in it where the exporter was another one.
     pub restarts: Vec<usize>,
+    /// Sessions of the exporters that readers were connected to, with their numbers.
+    pub sessions: HashMap<u64, usize>,
     pub connections: Vec<Connection>,
 }
 
@@ -261,6 +264,7 @@ struct Run {
     reader: Option<Reader>,
     done: Vec<Connection>,
     restarts: Vec<usize>,
+    sessions: HashMap<u64, usize>,
 }
 
 /// Runs a program; fails if something of it does not end.
@@ -275,13 +279,14 @@ pub fn run(program: &Program) -> Result<Outcome, String> {
         reader: None,
         done: Vec::new(),
         restarts: Vec::new(),
+        sessions: HashMap::new(),
     };
     for step in &program.steps {
         run.step(step).map_err(|why| format!("{step:?}: {why}"))?;
     }
     run.leave()?;
     let of_queue = run.queue.record.items();
-    Ok(Outcome { of_queue, restarts: run.restarts, connections: run.done })
+    Ok(Outcome { of_queue, restarts: run.restarts, sessions: run.sessions, connections: run.done })
 }
 
 impl Run {
@@ -332,13 +337,15 @@ impl Run {
     }
 
     /// Waits until the reader is connected: one that is paused before joins behind the pause.
-    fn wait_for_reader(&self, session_before: u64) -> Result<(), String> {
+    fn wait_for_reader(&mut self, session_before: u64) -> Result<(), String> {
         let Some(reader) = &self.reader else { return Ok(()) };
         let connected = poll("a connection", || {
             self.exporter.as_ref().is_none_or(|exporter| exporter.readers() > 0)
                 && reader.session() != session_before
         });
-        connected.map_err(|why| format!("{why}: {:?}", reader.error()))
+        connected.map_err(|why| format!("{why}: {:?}", reader.error()))?;
+        self.sessions.insert(reader.session(), self.restarts.len());
+        Ok(())
     }
 
     fn leave(&mut self) -> Result<(), String> {
