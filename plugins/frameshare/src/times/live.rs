@@ -150,6 +150,12 @@ impl LiveTime {
         super::timestamps::nearest(self.segment.0).checked_sub(timestamp).filter(|left| !left.is_zero())
     }
 
+    /// Returns whether a time that no frame of this connection has placed is before the end of the
+    /// last frame.
+    pub fn has_passed(&self, timestamp: gst::ClockTime) -> bool {
+        self.is_start && i128::from(timestamp.nseconds()) < self.end
+    }
+
     /// Takes the next frame while frames are skipped up to the next key unit, which then is the
     /// first one of the connection. Returns whether this one is skipped.
     pub fn skips(&mut self, is_kept: bool, is_delta: bool) -> bool {
@@ -251,6 +257,21 @@ mod tests {
         assert!(!time.resume(SECOND, Consumer::Other));
         assert!(time.skips(false, true));
         assert!(!time.skips(false, false));
+    }
+
+    #[test]
+    fn gap_of_a_pause_has_passed() {
+        gst::init().unwrap();
+        let mut time = LiveTime::default();
+        time.start(First { is_kept_unit: false, ..kept(SECOND, SECOND) }, Consumer::Other);
+        let mut buffer = gst::Buffer::new();
+        buffer.get_mut().unwrap().set_pts(gst::ClockTime::SECOND);
+        time.pushed(&buffer);
+        let earlier = gst::ClockTime::from_mseconds(900);
+        assert!(!time.has_passed(earlier), "the order is the exporter's");
+        time.resume(SECOND / 10, Consumer::Other);
+        assert!(time.has_passed(earlier));
+        assert!(!time.has_passed(gst::ClockTime::SECOND));
     }
 
     #[test]

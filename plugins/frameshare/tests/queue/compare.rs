@@ -141,10 +141,11 @@ impl Reading {
                 self.sticky(
                     "segment",
                     format!(
-                        "{} {} {:?} {:?}",
+                        "{} {} {:?} {:?} {:?}",
                         segment.rate(),
                         segment.applied_rate(),
                         segment.start(),
+                        segment.stop(),
                         segment.time()
                     ),
                 )
@@ -506,8 +507,9 @@ impl<'a> Comparison<'a> {
         for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {
             *present = take_segment(events).or(present.take());
         }
-        if self.connection.is_live && self.constant.lag.is_none() {
-            // Those before the first unit may lie before the pipeline began.
+        let skips = self.connection.skips_pauses() && self.constant.may_move();
+        if self.connection.is_live && (self.constant.lag.is_none() || skips) {
+            // They may lie before the pipeline began, or in the pause.
             wanted.retain(|event| !matches!(event, Entry::Gap(_)));
             got.retain(|event| !matches!(event, Entry::Gap(_)));
         }
