@@ -3,8 +3,9 @@
 """Negative controls of the random programs: each removes one ordering call, or one fix, and must be found.
 
     tests/programs/controls.py list                        prints all ordering calls, with their numbers
-    tests/programs/controls.py run [--seconds N] WHAT...   removes each in turn; WHAT is a number, a commit, or seed:N
-                                                           for ten numbers that the seed chooses
+    tests/programs/controls.py run [--seconds N] WHAT...   removes each in turn; WHAT is a number, seed:N for ten
+                                                           numbers that the seed chooses, the name of a fix, or fixes
+                                                           for all of them
 
 The sources are copied to target/controls, built there, and run for 300 s at most. For each control it prints FOUND with
 the time, MISSED, or NOT BUILT if the sources do not build without the call.
@@ -32,6 +33,43 @@ CALLS = (
     r"|delay_release|pin|expose|wait_ready"
 )
 STATEMENT = re.compile(rf"^\s*(return |let _ = )?([\w.&:]|\(\))*\b({CALLS})\(.*\)(\.map_err\(.*\))?\??;\s*$")
+EXPORTER, READER, PYTHON = "crates/frameshare/src/exporter", "crates/frameshare/src/reader", "crates/frameshare-python/src"
+# Fixes that are more than one call: a name, a file, what stands there, and what stood there before.
+FIXES = {
+    "slots-wait-for-their-write": (
+        f"{EXPORTER}/state/publications.rs",
+        "!self.is_adopted(&publication.slot) && publication.writing.as_ref().is_some_and(is_writing)",
+        "publication.writing.as_ref().is_some_and(is_writing) && false",
+    ),
+    "abandoned-slots-wait": (
+        f"{EXPORTER}/state/publications.rs",
+        "_ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {",
+        "_ => {",
+    ),
+    "release-behind-a-destroyed-stream": (
+        f"{READER}/lease/release.rs",
+        "Err(error) if is_of_invalid_stream(&error) => {}",
+        "Err(error) if is_of_invalid_stream(&error) => return Ok(()),",
+    ),
+    "python-keeps-streams": (f"{PYTHON}/lease.rs", "streams[index].keep(&mut name.object);", "drop(name.object.take());"),
+    "python-frees-slots-behind-captures": (f"{PYTHON}/publish/slot.rs", "drop_behind(gpu, None, slot)", "drop((gpu, slot))"),
+    "python-frees-sources-behind-captures": (
+        f"{PYTHON}/publish/shared.rs",
+        "drop_behind(stream.context(), None, what);",
+        "drop(what);",
+    ),
+    "python-frees-copies-behind-streams": (
+        f"{PYTHON}/memory.rs",
+        "let done = self.streams.iter().filter_map(behind).chain(ended).collect();",
+        "let done = self.streams.iter().filter_map(behind).chain(ended).take(0).collect();",
+    ),
+    "ended-uses-are-waited-for": (
+        f"{READER}/lease/release.rs",
+        "self.done.push(Event::behind(stream, context)?);",
+        "drop(Event::behind(stream, context)?);",
+    ),
+}
+
 
 
 def commands(*words, **options):
@@ -67,16 +105,12 @@ def fresh_copy():
 
 
 def remove(what, every):
-    """Remove a call or a commit from the copy; return its description, or nothing if it cannot be removed."""
-    if not what.isdigit():
-        patch = subprocess.run(
-            ["git", "diff", what, f"{what}^", "--", "crates"], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE
-        ).stdout
-        title = subprocess.run(
-            ["git", "log", "-1", "--format=%h %s", what], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout.strip()
-        applied = commands("patch", "--strip=1", "--fuzz=3", "--force", "--quiet", input=patch, stdout=subprocess.DEVNULL)
-        return title, applied.returncode == 0
+    """Remove a call or a fix from the copy; return its description, and whether it was there."""
+    if what in FIXES:
+        file, now, before = FIXES[what]
+        text = (PLACE / "source" / file).read_text()
+        (PLACE / "source" / file).write_text(text.replace(now, before))
+        return f"{what} {file}", text.count(now) == 1
     file, number, text = every[int(what)]
     lines = (PLACE / "source" / file).read_text().splitlines(keepends=True)
     lines[number] = "\n"
@@ -120,7 +154,9 @@ def main():
             print(number, f"{file}:{line + 1}", text)
         return
     for what in arguments.what:
-        if what.startswith("seed:"):
+        if what == "fixes":
+            chosen = FIXES
+        elif what.startswith("seed:"):
             chosen = random.Random(int(what.removeprefix("seed:"))).sample(range(len(every)), 10)
         else:
             chosen = [what]

@@ -110,6 +110,7 @@ fn of_content<'py>(
                 segment.rate,
                 segment.applied_rate,
                 segment.start,
+                segment.stop,
                 segment.offset,
                 segment.time,
                 segment.base,

@@ -63,6 +63,7 @@ class Segment:
     rate: float
     applied_rate: float
     start: int
+    stop: int | None
     offset: int
     time: int
     base: int

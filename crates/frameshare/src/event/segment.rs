@@ -16,6 +16,8 @@ pub struct Segment {
     pub applied_rate: f64,
     /// First timestamp.
     pub start: u64,
+    /// End of the timestamps, if it is known; frames may lie behind it.
+    pub stop: Option<u64>,
     /// Timestamps from the start on that were skipped.
     pub offset: u64,
     /// Stream time of the start: its position in the medium.
@@ -47,10 +49,11 @@ impl Segment {
 
     /// Returns whether times and rates are within the limits.
     pub fn is_valid(&self) -> bool {
-        let Self { origin, rate, applied_rate, start, offset, time, base } = *self;
+        let Self { origin, rate, applied_rate, start, stop, offset, time, base } = *self;
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= Self::MAX_RATE;
         is_rate(rate)
             && is_rate(applied_rate.abs())
             && [origin, start, offset, time, base].iter().all(|time| *time <= Self::MAX_TIME)
+            && stop.is_none_or(|stop| (start..=Self::MAX_TIME).contains(&stop))
     }
 }

@@ -44,8 +44,16 @@ fn all_values() -> Structure {
         .field("caps", caps)
 }
 
-const SEGMENT: Segment =
-    Segment { origin: 1000, rate: 2.0, applied_rate: 1.0, start: 10, offset: 0, time: 3, base: 5 };
+const SEGMENT: Segment = Segment {
+    origin: 1000,
+    rate: 2.0,
+    applied_rate: 1.0,
+    start: 10,
+    stop: Some(900),
+    offset: 0,
+    time: 3,
+    base: 5,
+};
 
 #[test]
 fn segment_turns_clock_into_timestamps() {
@@ -112,6 +120,8 @@ fn invalid_content_is_refused_on_both_sides() {
         Content::Segment(Segment { rate: 0.0, ..SEGMENT }),
         Content::Segment(Segment { applied_rate: f64::NAN, ..SEGMENT }),
         Content::Segment(Segment { base: u64::MAX, ..SEGMENT }),
+        Content::Segment(Segment { stop: Some(9), ..SEGMENT }),
+        Content::Segment(Segment { stop: Some(u64::MAX), ..SEGMENT }),
         custom(Structure::new("")),
         custom(Structure::new("video/x-raw-rgb")),
         custom(Structure::new("a").field("\u{e4}", 1)),

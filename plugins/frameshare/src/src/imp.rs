@@ -121,6 +121,8 @@ impl ObjectImpl for FrameshareSrc {
         element.set_live(true);
         element.set_format(gst::Format::Time);
         element.set_do_timestamp(false);
+        // The exporter's segment may end before its stream.
+        element.set_automatic_eos(false);
         self.watch_own_events();
         self.unpushed.watch(element.upcast_ref());
     }

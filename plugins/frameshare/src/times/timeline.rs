@@ -33,6 +33,8 @@ impl Timeline {
             rate: segment.rate(),
             applied_rate: segment.applied_rate(),
             start: ns(segment.start()),
+            // Some sources give the end of time.
+            stop: segment.stop().map(ClockTime::nseconds).filter(|stop| *stop <= Segment::MAX_TIME),
             offset: ns(segment.offset()),
             time: ns(segment.time()),
             base: ns(segment.base()),
@@ -43,7 +45,8 @@ impl Timeline {
     /// Returns the timeline of an exporter that names none: its first frame is at time 0.
     pub fn from(first: u64) -> Self {
         let origin = first.min(Segment::MAX_TIME);
-        Self(Segment { origin, rate: 1.0, applied_rate: 1.0, start: 0, offset: 0, time: 0, base: 0 })
+        let (rate, applied_rate) = (1.0, 1.0);
+        Self(Segment { origin, rate, applied_rate, start: 0, stop: None, offset: 0, time: 0, base: 0 })
     }
 
     /// Returns the same segment at another place on the clock.
@@ -77,6 +80,7 @@ impl Timeline {
         segment.set_applied_rate(self.applied_rate);
         let start = ClockTime::from_nseconds(self.start);
         segment.set_start(start);
+        segment.set_stop(self.stop.map(ClockTime::from_nseconds));
         segment.set_position(start);
         segment.set_offset(ClockTime::from_nseconds(self.offset));
         segment.set_time(ClockTime::from_nseconds(self.time));

@@ -7,6 +7,8 @@ use frameshare_tests::random::Random;
 
 /// Time of a source that counts from 1970, in ms.
 const SINCE_1970: u64 = 1_760_000_000_000;
+/// Length of a segment that ends, in ms: behind all of its buffers.
+const LENGTH: u64 = 100 * 3_600_000;
 /// Frames that a reader may leave untaken: more would stop the exporter, which waits for it.
 const UNTAKEN: u64 = 8;
 
@@ -159,7 +161,7 @@ impl Source {
             rate: pick(&mut self.random, &[1.0, 1.0, 2.0, 0.5]),
             applied_rate: pick(&mut self.random, &[1.0, 1.0, 2.0]),
             start,
-            stop: None,
+            stop: self.one_in(3).then_some(start + LENGTH * MS),
             time: pick(&mut self.random, &[0, start, 7000 * MS]),
             base: self.segment.base,
             offset: pick(&mut self.random, &[0, 0, 0, 10 * MS]),
