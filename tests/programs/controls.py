@@ -46,11 +46,6 @@ FIXES = {
         "_ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {",
         "_ => {",
     ),
-    "release-behind-a-destroyed-stream": (
-        f"{READER}/lease/release.rs",
-        "Err(error) if is_of_invalid_stream(&error) => {}",
-        "Err(error) if is_of_invalid_stream(&error) => return Ok(()),",
-    ),
     "python-keeps-streams": (f"{PYTHON}/lease.rs", "streams[index].keep(&mut name.object);", "drop(name.object.take());"),
     "python-frees-slots-behind-captures": (f"{PYTHON}/publish/slot.rs", "drop_behind(gpu, None, slot)", "drop((gpu, slot))"),
     "python-frees-sources-behind-captures": (
