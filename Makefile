@@ -107,11 +107,16 @@ simulate-gpu: ## run random programs on the simulated GPU driver, and check the 
 		"$$target/debug/gpu-programs" time $$(python3 -c 'print(round(3600 * $(HOURS)))') $(or $(SEED),1)
 
 .PHONY: simulate-elements
-simulate-elements: ## run random streams through the elements and through a queue, and compare them (HOURS=1, SEED=1)
+simulate-elements: ## run random streams through the elements and through a queue, also on GStreamer 1.26 (HOURS=1, SEED=1)
 	@tools/setup.sh test record
-	cargo test --workspace --locked --no-run --test queue
-	@SECONDS=$$(python3 -c 'print(round(3600 * $(or $(HOURS),1)))') SEED=$(or $(SEED),1) tools/results.py run simulate-elements \
-		cargo test --workspace --locked --test queue -- --ignored --nocapture programs_pass_for_a_time
+	@program=$$(cargo test --workspace --locked --no-run --test queue --message-format=json \
+		| sed -n 's/.*"executable":"\([^"]*\/queue-[^"]*\)".*/\1/p'); \
+	run=(env SECONDS=$$(python3 -c 'print(round(3600 * $(HOURS)))') SEED=$(or $(SEED),1) \
+		"$$program" --ignored --nocapture programs_pass_for_a_time); \
+	why_not=$$(tests/rootfs.sh why-not); \
+	if [ -n "$$why_not" ]; then echo "SKIP simulate-elements/1.26: $$why_not"; exec tools/results.py run simulate-elements "$${run[@]}"; fi; \
+	tools/results.py run simulate-elements/1.26 tests/rootfs.sh run "$${run[@]}" & \
+	status=0; tools/results.py run simulate-elements "$${run[@]}" || status=1; wait $$! || status=1; exit $$status
 
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)

@@ -277,17 +277,22 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn event(&self, event: gst::Event) -> bool {
-        if let gst::EventView::FlushStop(flush) = event.view() {
-            self.forget_prepared();
-            self.input().is_discont = true;
-            self.input().units.reset();
-            if flush.resets_time() {
-                self.input().delay = 0;
+        match event.view() {
+            gst::EventView::FlushStop(flush) => {
+                self.forget_prepared();
+                self.input().is_discont = true;
+                self.input().units.reset();
+                if flush.resets_time() {
+                    self.input().delay = 0;
+                }
+                // After a seek back from the end.
+                if let Some(stream) = self.stream() {
+                    stream.exporter.go_on();
+                }
             }
-            // After a seek back from the end.
-            if let Some(stream) = self.stream() {
-                stream.exporter.go_on();
-            }
+            // The same times are others in it: a file that is played again begins with a key unit.
+            gst::EventView::Segment(_) => self.input().units.reset(),
+            _ => {}
         }
         self.forward(&event);
         self.parent_event(event)

@@ -303,6 +303,10 @@ struct Constant {
     moves: usize,
     /// Number of units since the last of them began.
     since: usize,
+    /// As `moves`, for the pauses of a viewer, from whichever unit on: those on their way move too.
+    pauses: usize,
+    /// The last unit that had a time was followed by one with DISCONT.
+    is_marked: bool,
 }
 
 impl Constant {
@@ -314,7 +318,14 @@ impl Constant {
     }
 
     fn may_move(&self) -> bool {
-        self.moves > 0
+        self.moves + self.pauses > 0
+    }
+
+    fn has_moved(&mut self) {
+        match self.moves {
+            0 => self.pauses = self.pauses.saturating_sub(1),
+            _ => self.moves -= 1,
+        }
     }
 }
 
@@ -349,10 +360,12 @@ impl<'a> Comparison<'a> {
                     reading.sticky.retain(|kind, _| !kind.ends_with("tags") && kind != "custom");
                 }
             }
+            // One with another base changes the place of those that were kept.
+            let is_segment = matches!(item, Item::Event(event) if event.type_() == gst::EventType::Segment);
+            is_kept_old |= is_segment && !kept.is_empty();
             let Some(entry) = reading.entry(item) else { continue };
             match &entry {
                 Entry::Sticky(kind, _) if kind == "caps" => kept.clear(),
-                Entry::Sticky(kind, _) if kind == "segment" => is_kept_old |= !kept.is_empty(),
                 Entry::Flush if !kept.is_empty() => kept.push((position, Entry::Flush)),
                 _ => {}
             }
@@ -381,6 +394,7 @@ impl<'a> Comparison<'a> {
         }
         let mut reading = Reading { sessions: outcome.sessions.clone(), ..Reading::default() };
         let got = connection.got.iter().filter_map(|item| reading.entry(item)).collect();
+        let pauses = if connection.moves_at_pauses() { connection.pauses.len() } else { 0 };
         Self {
             media,
             connection,
@@ -388,7 +402,7 @@ impl<'a> Comparison<'a> {
             is_kept_old,
             got,
             segments: [None, None],
-            constant: Constant::default(),
+            constant: Constant { pauses, ..Constant::default() },
             is_first: true,
             last: None,
             found: Vec::new(),
@@ -443,6 +457,7 @@ impl<'a> Comparison<'a> {
             self.found.push(format!("unit {} follows {lost} lost ones, and says {counted}", unit.sequence));
         }
         let breaks = self.constant.may_move() || lost > 0 || wanted.is_flushed;
+        self.constant.is_marked |= unit.flags.contains(gst::BufferFlags::DISCONT);
         self.unit(&wanted_unit, &unit, breaks);
         let is_kept = position < self.connection.from;
         let is_shown_now = match self.media {
@@ -507,8 +522,7 @@ impl<'a> Comparison<'a> {
         for (present, events) in self.segments.iter_mut().zip([&mut wanted, &mut got]) {
             *present = take_segment(events).or(present.take());
         }
-        let skips = self.connection.skips_pauses() && self.constant.may_move();
-        if self.connection.is_live && (self.constant.lag.is_none() || skips) {
+        if self.connection.is_live && (self.constant.lag.is_none() || self.constant.may_move()) {
             // They may lie before the pipeline began, or in the pause.
             wanted.retain(|event| !matches!(event, Entry::Gap(_)));
             got.retain(|event| !matches!(event, Entry::Gap(_)));
@@ -603,7 +617,7 @@ impl<'a> Comparison<'a> {
                     let moved = constant.lag.map_or(0, |known| lag - known);
                     let may_move = constant.may_move();
                     if moved.abs() > ROUNDING {
-                        constant.moves = constant.moves.saturating_sub(1);
+                        constant.has_moved();
                     }
                     if moved.abs() > ROUNDING && !may_move {
                         self.found.push(format!("unit {number}: {name} is moved by {}", ms(moved)));
@@ -627,10 +641,11 @@ impl<'a> Comparison<'a> {
         if let (Some(last), Some(time)) = (constant.last, time)
             && has_moved
             && time < last
-            && !got.flags.contains(gst::BufferFlags::DISCONT)
+            && !constant.is_marked
         {
             self.found.push(format!("unit {number}: the time falls by {} without DISCONT", ms(last - time)));
         }
         constant.last = time.or(constant.last);
+        constant.is_marked &= time.is_none();
     }
 }

@@ -2,7 +2,7 @@
 
 //! Programs from seeds. A seed always gives the same program.
 
-use crate::program::{Buffer, MS, Media, Meta, Program, RATES, SIZES, Segment, Step};
+use crate::program::{Buffer, Consumer, MS, Media, Meta, Program, RATES, SIZES, Segment, Step};
 use frameshare_tests::random::Random;
 
 /// Time of a source that counts from 1970, in ms.
@@ -83,8 +83,8 @@ impl Source {
         }
         let is_live = self.one_in(2);
         let is_lossless = !self.one_in(4);
-        let is_alone = !self.one_in(3);
-        let join = Step::Join { is_live, is_lossless, is_alone };
+        let consumer = pick(&mut self.random, &[Consumer::Recorder, Consumer::Viewer, Consumer::Other]);
+        let join = Step::Join { is_live, is_lossless, consumer };
         if self.one_in(3) {
             for _ in 0..1 + self.random.below(6) {
                 let step = self.step();
@@ -101,7 +101,12 @@ impl Source {
                     steps.push(Step::Play(self.random.below(60)));
                 }
                 3 => {
-                    steps.extend([Step::Restart, Step::Stream(0), Step::Caps(self.caps)]);
+                    let is_begin =
+                        |step: &Step| matches!(step, Step::Join { .. } | Step::Restart | Step::Switch);
+                    let mut since = steps.iter().rev().take_while(|step| !is_begin(step));
+                    let has_units = since.any(|step| matches!(step, Step::Buffer(_)));
+                    let next = if has_units && self.one_in(2) { Step::Switch } else { Step::Restart };
+                    steps.extend([next, Step::Stream(0), Step::Caps(self.caps)]);
                     steps.push(Step::Segment(self.segment));
                 }
                 4 => {

@@ -134,6 +134,8 @@ fn pipelines_of_fixed_seeds_pass() {
 #[ignore = "takes as long as it is asked to"]
 fn programs_pass_for_a_time() {
     let (seconds, first) = (number("SECONDS", 60), number("SEED", 1));
+    let (major, minor, micro, _) = gst::version();
+    println!("VERSION GStreamer {major}.{minor}.{micro}");
     let until = Instant::now() + Duration::from_secs(seconds);
     let (mut seed, mut failed) = (first, 0);
     while Instant::now() < until && !(is_first_enough() && failed > 0) {

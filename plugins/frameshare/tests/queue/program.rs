@@ -43,11 +43,11 @@ pub enum Step {
     },
     /// A seek that flushes, and the segment behind it.
     Flush(Segment),
-    /// The reader connects. It is alone in its pipeline, or beside another source.
+    /// The reader connects.
     Join {
         is_live: bool,
         is_lossless: bool,
-        is_alone: bool,
+        consumer: Consumer,
     },
     /// The reader's pipeline stops.
     Leave,
@@ -57,9 +57,22 @@ pub enum Step {
     Play(u64),
     /// The exporter stops without an end of stream, and the next one starts.
     Restart,
+    /// Another exporter starts, and the reader is sent to it.
+    Switch,
     /// The reader takes no frames for so many ms.
     Sleep(u64),
     Eos,
+}
+
+/// The use that the reader's pipeline makes of the frames, as the source names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consumer {
+    /// The reader is alone in its pipeline.
+    Recorder,
+    /// A decoder and a sink that waits for the clock are in it.
+    Viewer,
+    /// Another source is in it.
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -114,6 +127,8 @@ impl Program {
     pub fn is_whole(&self) -> bool {
         let (mut has_stream, mut has_caps, mut has_segment) = (false, false, false);
         let (mut reads, mut is_paused, mut has_ended) = (false, false, false);
+        // A reader that has got nothing yet opens no stream before it is sent to another.
+        let mut has_units = false;
         for step in &self.steps {
             let is_right = !has_ended
                 && match step {
@@ -126,14 +141,22 @@ impl Program {
                         has_segment = true;
                         has_caps
                     }
-                    Step::Buffer(_) | Step::Gap { .. } => has_caps && has_segment,
-                    Step::Join { .. } => !std::mem::replace(&mut reads, true) && has_caps,
+                    Step::Buffer(_) => {
+                        has_units = true;
+                        has_caps && has_segment
+                    }
+                    Step::Gap { .. } => has_caps && has_segment,
+                    Step::Join { .. } => {
+                        has_units = false;
+                        !std::mem::replace(&mut reads, true) && has_caps
+                    }
                     Step::Leave => std::mem::replace(&mut reads, false) && !is_paused,
                     Step::Pause => reads && !std::mem::replace(&mut is_paused, true),
                     Step::Play(_) => std::mem::replace(&mut is_paused, false),
-                    Step::Restart => {
+                    Step::Restart | Step::Switch => {
                         (has_stream, has_caps, has_segment) = (false, false, false);
-                        !is_paused
+                        let had_units = std::mem::replace(&mut has_units, false);
+                        !is_paused && (had_units || *step == Step::Restart)
                     }
                     Step::Eos => {
                         has_ended = true;

@@ -4,12 +4,11 @@
 
 use crate::{
     make,
-    program::{Media, Program, Step},
+    program::{Consumer, Media, Program, Step},
 };
 use gst::prelude::*;
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
 };
@@ -62,8 +61,7 @@ fn poll(what: &str, holds: impl Fn() -> bool) -> Result<(), String> {
 pub struct Connection {
     pub is_live: bool,
     pub is_lossless: bool,
-    /// No other source is in the pipeline.
-    pub is_alone: bool,
+    pub consumer: Consumer,
     /// Number of items that the queue had given out before.
     pub from: usize,
     pub until: usize,
@@ -76,7 +74,12 @@ pub struct Connection {
 impl Connection {
     /// Nothing that was published in a pause can be moved to the time behind it.
     pub fn skips_pauses(&self) -> bool {
-        self.is_live && !self.is_alone
+        self.is_live && self.consumer == Consumer::Other
+    }
+
+    /// Units of a pause come, and are not shown: the time stood still.
+    pub fn moves_at_pauses(&self) -> bool {
+        self.is_live && self.consumer == Consumer::Viewer
     }
 }
 
@@ -169,10 +172,10 @@ struct Exporter {
 }
 
 impl Exporter {
-    fn new(path: &Path) -> Self {
+    fn new(path: &str) -> Self {
         let sink = gst::parse::launch(&format!(
             "framesharesink socket-path={} sync=false any-caps=true slow-readers=wait max-lateness=-1",
-            path.display()
+            path
         ));
         let sink = sink.unwrap();
         let mut harness = gst_check::Harness::with_element(&sink, Some("sink"), None);
@@ -197,17 +200,17 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(path: &Path, connection: Connection) -> Self {
+    fn new(path: &str, connection: Connection) -> Self {
         let pipeline = gst::parse::launch(&format!(
             "framesharesrc name=source socket-path={} policy={} is-live={} max-held=16 on-disconnect=wait \
              connection-timeout=20000000000 ! fakesink name=end sync=false async=false enable-last-sample=false {}",
-            path.display(),
+            path,
             if connection.is_lossless { "lossless" } else { "latest" },
             connection.is_live,
-            if connection.is_alone {
-                ""
-            } else {
-                "videotestsrc is-live=true ! fakesink sync=false async=false"
+            match connection.consumer {
+                Consumer::Recorder => "",
+                Consumer::Viewer => "jpegdec fakesink sync=true async=false",
+                Consumer::Other => "videotestsrc is-live=true ! fakesink sync=false async=false",
             },
         ));
         let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
@@ -233,10 +236,13 @@ impl Reader {
         Self { pipeline, record, gate, connection }
     }
 
+    fn source(&self) -> gst::Element {
+        self.pipeline.by_name("source").unwrap()
+    }
+
     /// The run of the exporter that it is connected to.
     fn session(&self) -> u64 {
-        let source = self.pipeline.by_name("source").unwrap();
-        source.property::<gst::Structure>("stats").get("session").unwrap()
+        self.source().property::<gst::Structure>("stats").get("session").unwrap()
     }
 
     fn error(&self) -> Option<String> {
@@ -258,7 +264,7 @@ impl Reader {
 
 struct Run {
     media: Media,
-    path: PathBuf,
+    path: String,
     queue: Queue,
     exporter: Option<Exporter>,
     reader: Option<Reader>,
@@ -270,7 +276,7 @@ struct Run {
 /// Runs a program; fails if something of it does not end.
 pub fn run(program: &Program) -> Result<Outcome, String> {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("s");
+    let path = folder.path().join("s").display().to_string();
     let mut run = Run {
         media: program.media,
         exporter: Some(Exporter::new(&path)),
@@ -292,11 +298,12 @@ pub fn run(program: &Program) -> Result<Outcome, String> {
 impl Run {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Join { is_live, is_lossless, is_alone } => self.join(*is_live, *is_lossless, *is_alone),
+            Step::Join { is_live, is_lossless, consumer } => self.join(*is_live, *is_lossless, *consumer),
             Step::Leave => self.leave(),
             Step::Pause => self.pause(),
             Step::Play(ms) => self.play(*ms),
-            Step::Restart => self.restart(),
+            Step::Restart => self.next_exporter(false),
+            Step::Switch => self.next_exporter(true),
             Step::Sleep(ms) => self.sleep(*ms),
             Step::Buffer(buffer) => {
                 let buffer = make::buffer(buffer);
@@ -320,12 +327,12 @@ impl Run {
         }
     }
 
-    fn join(&mut self, is_live: bool, is_lossless: bool, is_alone: bool) -> Result<(), String> {
+    fn join(&mut self, is_live: bool, is_lossless: bool, consumer: Consumer) -> Result<(), String> {
         let from = self.queue.fed;
         let connection = Connection {
             is_live,
             is_lossless,
-            is_alone,
+            consumer,
             from,
             until: 0,
             pauses: vec![],
@@ -375,7 +382,7 @@ impl Run {
         reader.pipeline.set_state(gst::State::Playing).map(drop).map_err(|_| "does not play".to_owned())
     }
 
-    fn restart(&mut self) -> Result<(), String> {
+    fn next_exporter(&mut self, is_switch: bool) -> Result<(), String> {
         let fed = self.queue.fed;
         self.restarts.push(fed);
         if let Some(reader) = &mut self.reader {
@@ -385,9 +392,19 @@ impl Run {
             reader.connection.restarts.push(fed);
         }
         let session = self.reader.as_ref().map_or(0, Reader::session);
-        self.exporter = None;
+        let mut last = self.exporter.take();
+        if is_switch {
+            self.path.push_str("-next");
+            if let Some(reader) = &self.reader {
+                reader.source().set_property("socket-path", &self.path);
+            }
+        } else {
+            last = None;
+        }
         self.exporter = Some(Exporter::new(&self.path));
-        self.wait_for_reader(session)
+        self.wait_for_reader(session)?;
+        drop(last);
+        Ok(())
     }
 
     fn sleep(&mut self, ms: u64) -> Result<(), String> {
