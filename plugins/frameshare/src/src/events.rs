@@ -58,8 +58,8 @@ impl FrameshareSrc {
         Ok(())
     }
 
-    /// Converts the times of a gap; returns none for a gap that ended before the pipeline started, or
-    /// whose time has passed in a pause.
+    /// Converts the times of a gap; returns none for a gap that ended before the pipeline started,
+    /// or whose time has passed in a pause.
     fn gap(&self, running: &Running, gap: &Gap) -> Option<gst::Event> {
         let (pts, duration) = self.timestamps(running).of_gap(gap.pts, gap.duration)?;
         if running.settings.is_live && running.live_time.has_passed(pts) {

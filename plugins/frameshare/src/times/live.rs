@@ -127,7 +127,7 @@ impl LiveTime {
             return None;
         }
         self.lead = self.lead.max(earliest - time);
-        // What is due now was captured before.
+        // The frame that is due now was captured before.
         let shown = (first.now - first.latency).max(0);
         let segment = match (is_moved, first.is_kept_unit) {
             (true, _) => (0, 0),
@@ -166,7 +166,7 @@ impl LiveTime {
     /// Records a buffer that is about to be pushed.
     pub fn pushed(&mut self, buffer: &gst::BufferRef) {
         if let Some(time) = buffer.pts().max(buffer.dts()) {
-            // What is shown now ends when the next frame is due.
+            // A picture that is shown now ends when the next frame is due.
             let duration = buffer.duration().filter(|_| !self.is_start);
             let end = time + duration.unwrap_or_default();
             self.end = self.end.max(end.nseconds().into());

@@ -416,7 +416,8 @@ impl<'a> Comparison<'a> {
         self.found
     }
 
-    /// Compares the reader's next unit and what is in front of it. Returns whether others may follow.
+    /// Compares the reader's next unit and what is in front of it. Returns whether others may
+    /// follow.
     fn compare_next(&mut self, got: Group, rest: &mut impl Iterator<Item = (usize, Entry)>) -> bool {
         let mut wanted = Group::next(rest);
         if got.is_flushed {
