@@ -104,7 +104,7 @@ impl Source {
                     let is_begin =
                         |step: &Step| matches!(step, Step::Join { .. } | Step::Restart | Step::Switch);
                     let mut since = steps.iter().rev().take_while(|step| !is_begin(step));
-                    let has_units = since.any(|step| matches!(step, Step::Buffer(_)));
+                    let has_units = since.any(|step| matches!(step, Step::Buffer(buffer) if buffer.is_key()));
                     let next = if has_units && self.one_in(2) { Step::Switch } else { Step::Restart };
                     steps.extend([next, Step::Stream(0), Step::Caps(self.caps)]);
                     steps.push(Step::Segment(self.segment));

@@ -101,6 +101,12 @@ pub struct Buffer {
     pub metas: Vec<Meta>,
 }
 
+impl Buffer {
+    pub fn is_key(&self) -> bool {
+        self.flags & gst::ffi::GST_BUFFER_FLAG_DELTA_UNIT == 0
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meta {
     Region(u32),
@@ -127,7 +133,7 @@ impl Program {
     pub fn is_whole(&self) -> bool {
         let (mut has_stream, mut has_caps, mut has_segment) = (false, false, false);
         let (mut reads, mut is_paused, mut has_ended) = (false, false, false);
-        // A reader that has got nothing yet opens no stream before it is sent to another.
+        // A reader that has got no key unit opens no stream before it is sent to another.
         let mut has_units = false;
         for step in &self.steps {
             let is_right = !has_ended
@@ -141,8 +147,8 @@ impl Program {
                         has_segment = true;
                         has_caps
                     }
-                    Step::Buffer(_) => {
-                        has_units = true;
+                    Step::Buffer(buffer) => {
+                        has_units |= buffer.is_key();
                         has_caps && has_segment
                     }
                     Step::Gap { .. } => has_caps && has_segment,
