@@ -60,6 +60,8 @@ struct Segment {
     path: PathBuf,
     /// Opened with the first result.
     file: Option<File>,
+    /// Length of its whole lines.
+    bytes: u64,
     /// Times of the latest units, and their positions.
     units: VecDeque<(u64, Duration)>,
 }
@@ -70,6 +72,7 @@ impl Sidecar {
         self.segments.push_back(Segment {
             path: files::results(segment),
             file: None,
+            bytes: 0,
             units: VecDeque::new(),
         });
         if self.segments.len() > MAX_SEGMENTS {
@@ -141,7 +144,13 @@ impl Segment {
             self.file = Some(file.with_context(cannot)?);
         }
         let Some(file) = &mut self.file else { return Ok(()) };
-        file.write_all(text.as_bytes()).with_context(cannot)
+        let written = file.write_all(text.as_bytes());
+        match &written {
+            Ok(()) => self.bytes += text.len() as u64,
+            // A full disk may have taken a part of the line.
+            Err(_) => file.set_len(self.bytes).with_context(cannot)?,
+        }
+        written.with_context(cannot)
     }
 }
 
