@@ -70,14 +70,14 @@ fn killed_recorder_leaves_a_readable_segment() {
     assert!(found.missing.len() <= 1 && found.repeated <= 1 && found.foreign.is_empty(), "{found:?}");
 }
 
-/// A recorder whose folder is a small disk of its own, and that disk as seen from outside.
-fn on_small_disk(place: &Place) -> (Process, PathBuf) {
+/// A recorder whose folder is a disk of its own of this size, and that disk as seen from outside.
+fn on_disk(place: &Place, size: &str) -> (Process, PathBuf) {
     let folder = place.path("recordings");
     fs::create_dir(&folder).unwrap();
     let record = place.command("record cam0");
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    command.arg("mount -t tmpfs -o size=6m tmpfs \"$0\" && exec \"$@\"").arg(&folder);
+    command.arg(format!("mount -t tmpfs -o size={size} tmpfs \"$0\" && exec \"$@\"")).arg(&folder);
     command.arg(record.get_program()).args(record.get_args());
     for (name, value) in record.get_envs() {
         match value {
@@ -91,6 +91,11 @@ fn on_small_disk(place: &Place) -> (Process, PathBuf) {
     (recorder, disk)
 }
 
+fn has_namespaces() -> bool {
+    let try_it = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
+    try_it.is_ok_and(|status| status.success())
+}
+
 /// Writes a file until the disk is full.
 fn fill(disk: &Path) -> PathBuf {
     let path = disk.join("filler");
@@ -101,15 +106,14 @@ fn fill(disk: &Path) -> PathBuf {
 
 #[test]
 fn full_disk_is_reported_and_recording_goes_on_with_room() {
-    let try_it = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
-    if !try_it.is_ok_and(|status| status.success()) {
+    if !has_namespaces() {
         println!("SKIP camera-ingest/full-disk: this machine lets users make no namespaces");
         return;
     }
     let place = Place::new();
     place.configure(CONFIG);
     let mut capture = place.start("capture cam0");
-    let (mut recorder, disk) = on_small_disk(&place);
+    let (mut recorder, disk) = on_disk(&place, "6m");
     recorder.expect("running");
     let cam0 = disk.join("cam0");
     // A recorder removes a segment without any frame.
@@ -120,10 +124,39 @@ fn full_disk_is_reported_and_recording_goes_on_with_room() {
     let before = names(&cam0, "").len();
     fs::remove_file(filler).unwrap();
     recorder.expect_times("running", 2);
+    // The units that did not fit are counted, with the file that lacks them.
+    recorder.expect("units in ");
     wait("another segment", || (names(&cam0, ".mkv").len() > before).then_some(()));
     // Segments of before and after can be read, while the disk is still there.
     let found = Recording::all(&cam0);
     assert!(found.iter().filter(|segment| !segment.frames.is_empty()).count() >= 2, "{found:?}");
+    recorder.stop();
+    capture.stop();
+}
+
+#[test]
+fn oldest_segments_make_room_on_a_small_disk() {
+    if !has_namespaces() {
+        println!("SKIP camera-ingest/small-disk: this machine lets users make no namespaces");
+        return;
+    }
+    let place = Place::new();
+    place.configure(&format!("{CONFIG}max-age = \"never\"\n"));
+    let mut capture = place.start("capture cam0");
+    let (mut recorder, disk) = on_disk(&place, "64m");
+    recorder.expect("running");
+    // Recordings of a camera that is no longer configured. A tenth of the disk is the reserve.
+    let [oldest, next] = ["2001", "2002"].map(|year| disk.join(format!("old/{year}-02-03T04-05-06.mkv")));
+    fs::create_dir(oldest.parent().unwrap()).unwrap();
+    fs::write(&oldest, vec![1; 28 << 20]).unwrap();
+    fs::write(&next, vec![1; 28 << 20]).unwrap();
+    wait("room by a deletion", || (!oldest.exists()).then_some(()));
+    recorder.expect("deletes the oldest segments");
+    let recorded = || names(&disk.join("cam0"), ".mkv").len();
+    let before = recorded();
+    wait("another segment", || (recorded() > before).then_some(()));
+    assert!(next.exists(), "no more is deleted than has to be");
+    assert!(!recorder.text().contains("failed"), "{}", recorder.text());
     recorder.stop();
     capture.stop();
 }

@@ -53,6 +53,7 @@ impl Builder<'_> {
                 .unwrap_or(Duration::from_secs(60)),
             max_age: self.limit(&["recording", "max-age"], recording.max_age, "7d", units::duration),
             max_bytes: self.limit(&["recording", "max-size"], recording.max_size, "10GB", units::size),
+            reserve: self.value(&["recording", "reserve"], recording.reserve, units::size),
         };
         let mut group = |key: &str, size: Option<usize>, default: usize| match size {
             Some(0) => {

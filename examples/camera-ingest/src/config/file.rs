@@ -112,6 +112,9 @@ pub struct RecordingFile {
     /// The oldest segments are deleted beyond this size, of all cameras together, such as "10GB";
     /// "never" for no limit. Default: 10GB
     pub max_size: Option<String>,
+    /// The oldest segments are deleted before less than this is free, such as "50GB". Default: an
+    /// hour of recordings, at least 1 GiB, at most a tenth of the disk
+    pub reserve: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

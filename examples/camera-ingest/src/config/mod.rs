@@ -8,7 +8,7 @@ mod parse;
 mod source;
 #[cfg(test)]
 mod tests;
-mod units;
+pub mod units;
 
 pub use parse::Problem;
 
@@ -135,6 +135,9 @@ pub struct Recording {
     pub max_age: Option<Duration>,
     /// The oldest segments are deleted beyond this number of bytes, of all cameras together.
     pub max_bytes: Option<u64>,
+    /// Bytes of the disk that are left free. None: an hour of recordings, at least 1 GiB, at most a
+    /// tenth of the disk.
+    pub reserve: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

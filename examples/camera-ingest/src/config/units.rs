@@ -24,6 +24,13 @@ pub fn size(text: &str) -> Result<u64, String> {
     })
 }
 
+/// Returns a duration in its largest whole unit, such as "17 min".
+pub fn rounded(time: Duration) -> String {
+    let fits = |(_, factor): &&(&str, u64)| time.as_millis() >= u128::from(*factor);
+    let (unit, factor) = DURATIONS.iter().rfind(fits).unwrap_or(&DURATIONS[0]);
+    format!("{} {unit}", time.as_millis() / u128::from(*factor))
+}
+
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(end);

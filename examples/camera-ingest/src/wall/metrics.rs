@@ -141,6 +141,16 @@ fn write_processes(writer: &mut Writer, processes: &[Process]) {
             (labels, f64::from(u8::from(report.condition == Condition::Failed)))
         })
     });
+    let values = processes.iter().flat_map(|process| {
+        process.reports.values().flat_map(move |report| {
+            report.values.iter().map(move |(name, value)| {
+                let mut labels = labels(process);
+                labels.extend([("camera", report.camera.clone()), ("figure", name.clone())]);
+                (labels, *value)
+            })
+        })
+    });
+    writer.metric("role_figure", "gauge", "Figures that a role reports", values);
     writer.metric("role_failed", "gauge", "1 if the camera is not at work and should be", failed);
 }
 

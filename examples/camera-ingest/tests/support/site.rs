@@ -64,7 +64,7 @@ impl Site {
 
     /// Waits until a recorder has reported so many more units of a camera.
     pub fn wait_for_units(&self, process: &str, camera: &str, more: f64) {
-        let units = || self.process(process)?["reports"][camera]["values"]["units"].as_f64();
+        let units = || self.process(process)?["reports"][camera]["values"]["received"].as_f64();
         let before = units().unwrap_or(0.0);
         wait(&format!("units of {camera} at {process}"), || (units()? >= before + more).then_some(()));
     }

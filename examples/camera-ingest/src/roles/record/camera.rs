@@ -3,6 +3,7 @@
 //! Streams of one camera: reads them, opens them again, and reports.
 
 use super::{
+    proof::Prover,
     recorder::{Figures, Recorder},
     unit::Unit,
 };
@@ -30,8 +31,6 @@ use std::{
 const TICK: Duration = Duration::from_millis(100);
 /// Time until a folder that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time without a unit after which the camera counts as lost.
-const SILENCE: Duration = Duration::from_secs(3);
 /// Maximum time to finish segments when the role is stopped.
 const FINISH: Duration = Duration::from_millis(700);
 /// Units that may be leased at once: each is copied and released immediately.
@@ -53,15 +52,14 @@ struct Stream {
 }
 
 /// Records a camera until the role is stopped.
-pub fn record(camera: &Camera, context: &Context) -> Result<()> {
-    let Some(recorder) = open(camera, context) else { return Ok(()) };
+pub fn record(camera: &Camera, context: &Context, prover: &Prover) -> Result<()> {
+    let Some(recorder) = open(camera, context, prover) else { return Ok(()) };
     let mut recording = Recording {
         camera,
         context,
         recorder,
         set: ReaderSet::default(),
         streams: streams(camera),
-        arrived: None,
         changes: Changes::default(),
     };
     recording.run()?;
@@ -70,11 +68,11 @@ pub fn record(camera: &Camera, context: &Context) -> Result<()> {
 }
 
 /// Opens the recorder; waits while its folder cannot be used. None if the role is stopped.
-fn open(camera: &Camera, context: &Context) -> Option<Recorder> {
+fn open(camera: &Camera, context: &Context, prover: &Prover) -> Option<Recorder> {
+    let recording = &context.config.recording;
     let mut known = String::new();
     loop {
-        match Recorder::open(&context.config.recording.folder, &camera.name, context.config.recording.segment)
-        {
+        match Recorder::open(&recording.folder, &camera.name, recording.segment, prover.clone()) {
             Ok(recorder) => return Some(recorder),
             Err(error) => {
                 let text = format!("{error:#}");
@@ -109,8 +107,6 @@ struct Recording<'a> {
     recorder: Recorder,
     set: ReaderSet,
     streams: Vec<Stream>,
-    /// When the last unit of video arrived.
-    arrived: Option<Instant>,
     changes: Changes,
 }
 
@@ -132,10 +128,6 @@ impl Recording<'_> {
             if Instant::now() >= due {
                 due = Instant::now() + TICK;
                 self.recorder.tick();
-                if self.arrived.is_some_and(|arrived| arrived.elapsed() > SILENCE) {
-                    self.arrived = None;
-                    self.recorder.pause();
-                }
                 self.changes.send(&self.context.reporter, self.state());
             }
         }
@@ -164,7 +156,6 @@ impl Recording<'_> {
             (Kind::Audio, Item::Format(format)) => self.recorder.audio_caps(&format.caps),
             (Kind::Video, Item::Frame(unit)) => {
                 stream.input.error = None;
-                self.arrived = Some(Instant::now());
                 self.recorder.video(Unit::of(&unit));
             }
             (Kind::Audio, Item::Frame(unit)) => self.recorder.audio(Unit::of(&unit)),
@@ -193,16 +184,22 @@ impl Recording<'_> {
             (None, Some((name, error)), _) => (Condition::Failed, format!("{name}: {error}")),
             // The same text for all segments: each change is an event.
             (None, None, true) => {
-                (Condition::Running, format!("copies {} into segments", self.camera.encoded()))
+                let loss = self.recorder.loss().map_or(String::new(), |loss| format!("; {loss}"));
+                (Condition::Running, format!("copies {} into segments{loss}", self.camera.encoded()))
             }
             (None, None, false) => {
                 (Condition::Waiting, format!("no key unit of {} yet", self.camera.encoded()))
             }
         };
-        let Figures { segments, units, lost } = self.recorder.figures;
-        let unplaced = self.recorder.unplaced();
-        let values =
-            [("segments", segments), ("units", units), ("lost", lost), ("unplaced_results", unplaced)];
+        let Figures { segments, received, written, decodable, lost } = self.recorder.figures;
+        let values = [
+            ("segments", segments),
+            ("received", received),
+            ("written", written),
+            ("decodable", decodable),
+            ("lost", lost),
+            ("unplaced_results", self.recorder.unplaced()),
+        ];
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect();
         Report { camera: self.camera.name.clone(), condition, text, values }
     }

@@ -6,6 +6,7 @@
 //! such a file, which is readable; the next one of the camera gives it its name.
 
 use anyhow::{Context, Result, bail};
+use glib::DateTime;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
@@ -14,6 +15,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 /// Ending of a segment, and of one that is being written.
@@ -64,7 +66,7 @@ impl Folder {
 
     /// Returns the path of a segment that begins at a time, in ns since 1970, while it is written.
     pub fn part(&self, time: u64) -> PathBuf {
-        let name = utc(time);
+        let name = name_of(SystemTime::UNIX_EPOCH + Duration::from_nanos(time));
         let numbers = 1..;
         let names = numbers.map(|number| if number == 1 { name.clone() } else { format!("{name}_{number}") });
         let is_free = |name: &String| {
@@ -87,8 +89,7 @@ pub fn results(segment: &Path) -> PathBuf {
 }
 
 fn with_ending(segment: &Path, ending: &str) -> PathBuf {
-    let name = segment.file_name().unwrap_or_default().to_string_lossy();
-    let stem = [PART, SEGMENT, RESULTS].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
+    let stem = stem(segment, &[PART, SEGMENT, RESULTS]).unwrap_or_default();
     segment.with_file_name(format!("{stem}{ending}"))
 }
 
@@ -105,28 +106,19 @@ pub fn list(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns a time in ns since 1970 as `2026-11-25T01-02-03`.
-fn utc(time: u64) -> String {
-    let seconds = time / 1_000_000_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}")
+/// Returns the name of a file without its folder, and without one of these endings.
+pub fn stem<'a>(file: &'a Path, endings: &[&str]) -> Option<&'a str> {
+    let name = file.file_name()?.to_str()?;
+    endings.iter().find_map(|ending| name.strip_suffix(ending))
 }
 
-/// Returns year, month and day of a number of days since 1970-01-01.
-///
-/// Years begin in March here, so that a leap day is the last of its year, and 400 of them are
-/// 146,097 days.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468; // since 0000-03-01
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153; // 0 is March
-    let first = (153 * month + 2) / 5;
-    let (year, month) = (400 * era + year, if month < 10 { month + 3 } else { month - 9 });
-    (if month <= 2 { year + 1 } else { year }, month, day - first + 1)
+/// Returns the name of a segment that begins at a time: `2026-11-25T01-02-03`. Names have the order
+/// of their times.
+pub fn name_of(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let date = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_unix_utc(seconds).ok());
+    let name = date.and_then(|date| date.format("%Y-%m-%dT%H-%M-%S").ok());
+    name.map_or_else(|| seconds.to_string(), Into::into)
 }
 
 #[cfg(test)]
@@ -134,15 +126,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_dates_of_utc() {
-        let of = |seconds: u64| utc(seconds * 1_000_000_000 + 999_999_999);
+    fn names_are_times_in_utc() {
+        let of = |seconds: u64| name_of(SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 999));
         assert_eq!(of(0), "1970-01-01T00-00-00");
-        assert_eq!(of(951_782_399), "2000-02-28T23-59-59");
-        assert_eq!(of(951_782_400), "2000-02-29T00-00-00");
-        assert_eq!(of(951_868_800), "2000-03-01T00-00-00");
         assert_eq!(of(1_795_568_523), "2026-11-25T01-02-03");
-        assert_eq!(of(4_107_542_399), "2100-02-28T23-59-59");
-        assert_eq!(of(4_107_542_400), "2100-03-01T00-00-00");
     }
 
     #[test]

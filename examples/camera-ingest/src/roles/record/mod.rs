@@ -4,12 +4,13 @@
 //! results of motion detection and the model beside them.
 //!
 //! One thread for each camera reads its streams and writes its files; no camera waits for another
-//! one's disk. The main thread deletes old segments.
+//! one's disk. The main thread deletes old segments, and one more reads finished ones.
 
 mod camera;
 mod files;
+mod proof;
 mod recorder;
-mod retention;
+pub mod retention;
 mod segment;
 mod sidecar;
 #[cfg(test)]
@@ -17,20 +18,28 @@ mod tests;
 mod unit;
 
 use super::Context;
+use crate::report::{Condition, Report};
 use anyhow::Result;
+use proof::Prover;
+use retention::{Retention, Round};
 use std::{
+    collections::BTreeMap,
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// Time between two deletions of old segments.
 const BETWEEN_DELETIONS: Duration = Duration::from_secs(5);
+/// Time after a deletion for lack of space in which the disk counts as full of recordings.
+const FULL: Duration = Duration::from_secs(3600);
+const DAY: f64 = 86_400.0;
 
 /// Records cameras until the role is stopped.
 pub fn run(context: &Context) -> Result<()> {
+    let prover = Prover::start()?;
     thread::scope(|scope| {
         let cameras = context.cameras.iter().filter(|camera| camera.record).map(|camera| {
-            let recording = || camera::record(camera, context);
+            let recording = || camera::record(camera, context, &prover);
             thread::Builder::new().name(format!("record {}", camera.name)).spawn_scoped(scope, recording)
         });
         let threads = cameras.collect::<Result<Vec<_>, _>>();
@@ -45,23 +54,52 @@ pub fn run(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Deletes old segments until the role is stopped.
+/// Deletes old segments until the role is stopped, if no other process does.
 fn delete_old(context: &Context) {
-    let mut known = String::new();
+    let folder = &context.config.recording.folder;
+    let mut retention = None;
+    // While it comes now and then, the disk is full of recordings.
+    let mut was_tight: Option<Instant> = None;
     loop {
-        match retention::apply(&context.config.recording, SystemTime::now()) {
-            Ok(0) => known.clear(),
-            Ok(deleted) => log::info!("deleted {deleted} old segments"),
-            Err(error) => {
-                let text = format!("cannot delete old segments: {error:#}");
-                if text != known {
-                    log::warn!("{text}");
-                    known = text;
-                }
-            }
+        let round = match &mut retention {
+            None => Retention::open(folder).map(|opened| {
+                retention = opened;
+                None
+            }),
+            Some(retention) => retention.apply(&context.config.recording, SystemTime::now()).map(Some),
+        };
+        if let Ok(Some(round)) = &round {
+            was_tight = round.was_tight.then(Instant::now).or(was_tight);
+        }
+        let is_tight = was_tight.is_some_and(|at| at.elapsed() < FULL);
+        if let Some(report) =
+            round.map_or_else(|error| Some(failed(&error)), |round| Some(state(&round?, is_tight)))
+        {
+            context.reporter.send(&report);
         }
         if !context.pause(BETWEEN_DELETIONS) {
             return;
         }
     }
+}
+
+fn failed(error: &anyhow::Error) -> Report {
+    let text = format!("cannot delete old segments: {error:#}");
+    Report { camera: String::new(), condition: Condition::Failed, text, values: BTreeMap::new() }
+}
+
+/// The state of all recordings: a report without a camera.
+fn state(round: &Round, is_tight: bool) -> Report {
+    let (condition, text) = match (round.free < round.reserve, is_tight) {
+        (true, _) => {
+            (Condition::Failed, "less space is free than the reserve, and there are no segments to delete")
+        }
+        (false, true) => {
+            (Condition::Running, "deletes the oldest segments, because the disk is full of them")
+        }
+        (false, false) => (Condition::Running, "deletes segments by age and size"),
+    };
+    let days = round.left.map(|left| ("days_left".to_owned(), left.as_secs_f64() / DAY));
+    let values = days.into_iter().chain([("free_bytes".to_owned(), round.free as f64)]).collect();
+    Report { camera: String::new(), condition, text: text.into(), values }
 }

@@ -5,19 +5,21 @@
 //! A segment begins at a key unit: after its configured length, when caps, the run of the stream or
 //! the presence of audio change, and when times go back. While the disk is full or a write fails,
 //! units are read and dropped, so that nothing waits at the exporter; recording goes on at the
-//! first key unit for which there is room again.
+//! first key unit for which there is room again. Silence is a gap in time, and ends nothing.
 
 use super::{
     files::Folder,
+    proof::{Proof, Prover},
+    retention::Disk,
     segment::{End, Failure, Segment, Tracks},
     sidecar::Sidecar,
     unit::Unit,
 };
 use crate::results::Value;
 use anyhow::Result;
-use rustix::fs::statvfs;
 use std::{
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant},
 };
 
@@ -49,6 +51,12 @@ pub struct Recorder {
     /// The next unit that can be recorded is a key unit.
     needs_key: bool,
     failure: Option<(Failure, Instant)>,
+    prover: Prover,
+    proofs: (Sender<Proof>, Receiver<Proof>),
+    /// Number of segments that are being proven.
+    unproven: usize,
+    /// The last loss, until a segment is whole.
+    loss: Option<String>,
     pub figures: Figures,
 }
 
@@ -56,13 +64,16 @@ pub struct Recorder {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     pub segments: u64,
-    pub units: u64,
-    /// Units that were not read, or could not be written.
+    /// Units that a segment was given; of finished ones, those that the files yield.
+    pub received: u64,
+    pub written: u64,
+    pub decodable: u64,
+    /// Units that were not read, or are in no file.
     pub lost: u64,
 }
 
 impl Recorder {
-    pub fn open(recordings: &Path, camera: &str, length: Duration) -> Result<Self> {
+    pub fn open(recordings: &Path, camera: &str, length: Duration, prover: Prover) -> Result<Self> {
         Ok(Self {
             recordings: recordings.to_owned(),
             folder: Folder::open(recordings, camera)?,
@@ -76,6 +87,10 @@ impl Recorder {
             last: None,
             needs_key: true,
             failure: None,
+            prover,
+            proofs: channel(),
+            unproven: 0,
+            loss: None,
             figures: Figures::default(),
         })
     }
@@ -96,8 +111,10 @@ impl Recorder {
                 return;
             }
             let missing = unit.sequence - sequence - 1;
-            self.figures.lost += missing;
-            self.needs_key |= missing > 0;
+            if missing > 0 {
+                self.needs_key = true;
+                self.lose(missing, format!("{missing} units were not read"));
+            }
             self.last = Some((session, unit.sequence));
         } else {
             self.needs_key = true;
@@ -113,7 +130,7 @@ impl Recorder {
         match &mut self.current {
             Some(segment) if !self.needs_key => {
                 self.sidecar.unit(unit.time, segment.position(unit.pts));
-                self.figures.units += 1;
+                self.figures.received += 1;
                 segment.push_video(unit);
             }
             _ => self.figures.lost += 1,
@@ -172,9 +189,7 @@ impl Recorder {
     }
 
     fn has_room(&self) -> bool {
-        statvfs(&self.recordings).is_ok_and(|disk| {
-            disk.f_bavail * disk.f_frsize >= ROOM.min(disk.f_blocks * disk.f_frsize / ROOM_PART)
-        })
+        Disk::of(&self.recordings).is_ok_and(|disk| disk.free >= ROOM.min(disk.size / ROOM_PART))
     }
 
     /// Ends the current segment; its audio may follow until this time.
@@ -219,6 +234,9 @@ impl Recorder {
                 self.end(segment);
             }
         }
+        while let Ok(proof) = self.proofs.1.try_recv() {
+            self.note(proof);
+        }
         if let Err(error) = self.sidecar.write() {
             log::warn!("{error:#}");
         }
@@ -237,9 +255,37 @@ impl Recorder {
     }
 
     fn close(&mut self, segment: Segment) {
-        if let Err(error) = segment.close() {
-            self.fail(Failure { text: format!("{error:#}"), is_disk_full: false });
+        match segment.close() {
+            Ok((Some(file), given)) => {
+                self.unproven += 1;
+                self.prover.prove(file, given, self.proofs.0.clone());
+            }
+            Ok((None, given)) if given.is_empty() => {}
+            Ok((None, given)) => {
+                let lost = given.len() as u64;
+                self.lose(lost, format!("{lost} units are in no file"));
+            }
+            Err(error) => self.fail(Failure { text: format!("{error:#}"), is_disk_full: false }),
         }
+    }
+
+    fn note(&mut self, Proof { file, counts }: Proof) {
+        self.unproven -= 1;
+        self.figures.written += counts.written;
+        self.figures.decodable += counts.decodable;
+        let (missing, unusable) = (counts.received - counts.written, counts.written - counts.decodable);
+        if missing + unusable == 0 {
+            self.loss = None;
+            return;
+        }
+        let of = format!("of {} units in {}", counts.received, file.display());
+        self.lose(missing, format!("{missing} {of} are missing, and {unusable} cannot be decoded"));
+    }
+
+    fn lose(&mut self, units: u64, text: String) {
+        log::warn!("{text}");
+        self.figures.lost += units;
+        self.loss = Some(text);
     }
 
     /// Returns whether the disk is too slow: nothing is to be read now.
@@ -247,7 +293,7 @@ impl Recorder {
         self.current.as_ref().is_some_and(Segment::is_behind)
     }
 
-    /// Ends the current segment, for example when the camera is lost.
+    /// Ends the current segment, when the stream ends.
     pub fn pause(&mut self) {
         self.end_current(None);
     }
@@ -255,6 +301,11 @@ impl Recorder {
     /// Text of the last failure, until something is recorded again.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_ref().map(|(failure, _)| failure.text.as_str())
+    }
+
+    /// Text of the last loss, until a segment is whole.
+    pub fn loss(&self) -> Option<&str> {
+        self.loss.as_deref()
     }
 
     /// Returns whether units are being recorded.
@@ -278,7 +329,7 @@ impl Recorder {
         }
         loop {
             self.tick();
-            if self.ending.is_empty() {
+            if self.ending.is_empty() && self.unproven == 0 {
                 return;
             }
             if Instant::now() >= deadline {

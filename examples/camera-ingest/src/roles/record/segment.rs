@@ -8,7 +8,7 @@
 //! `appsrc` for audio; times begin at 0. MKV has presentation times only: units need no decoding
 //! times, and come in the order of the stream.
 
-use super::{files, unit::Unit};
+use super::{files, proof::Given, unit::Unit};
 use anyhow::{Context, Result};
 use gst::prelude::*;
 use gst_app::AppSrc;
@@ -41,6 +41,8 @@ pub struct Segment {
     /// Times of its last key unit and of its last unit.
     pub last_key: u64,
     last: Option<u64>,
+    /// All units of video so far.
+    given: Vec<Given>,
     part: PathBuf,
     pipeline: gst::Pipeline,
     bus: gst::Bus,
@@ -87,6 +89,7 @@ impl Segment {
             start: first.pts,
             last_key: first.pts,
             last: None,
+            given: Vec::new(),
             part,
             pipeline,
             bus,
@@ -118,20 +121,22 @@ impl Segment {
         // A parser ignores a time that repeats, and the muxer drops units without one.
         unit.pts += u64::from(Some(unit.pts) == self.last);
         self.last = Some(unit.pts);
+        self.given.push((unit.pts - self.start, unit.is_key));
         push(&self.video, unit, self.start);
     }
 
-    /// Adds audio. A unit that begins before the segment is left out.
+    /// Adds audio. A unit that begins before the segment is left out, and so is one that the muxer
+    /// could only keep for the next unit of video.
     pub fn push_audio(&self, unit: Unit) {
-        if let Some(audio) = self.audio.as_ref().filter(|_| unit.pts >= self.start) {
+        let has_room = |audio: &&AppSrc| audio.current_level_bytes() <= MAX_WAITING;
+        if let Some(audio) = self.audio.as_ref().filter(has_room).filter(|_| unit.pts >= self.start) {
             push(audio, unit, self.start);
         }
     }
 
     /// Returns whether the disk is too slow for further units now.
     pub fn is_behind(&self) -> bool {
-        let waiting = |track: &AppSrc| track.current_level_bytes();
-        waiting(&self.video) + self.audio.as_ref().map_or(0, waiting) > MAX_WAITING
+        self.video.current_level_bytes() > MAX_WAITING
     }
 
     /// Returns the reason if the segment cannot be written further.
@@ -174,18 +179,20 @@ impl Segment {
         }
     }
 
-    /// Closes the file and gives it its name. It is deleted if it holds nothing.
-    pub fn close(self) -> Result<Option<PathBuf>> {
+    /// Closes the file and gives it its name; returns it with the units that it was given. A file
+    /// that holds nothing is deleted.
+    pub fn close(mut self) -> Result<(Option<PathBuf>, Vec<Given>)> {
         let _ = self.pipeline.set_state(gst::State::Null);
+        let given = std::mem::take(&mut self.given);
         let cannot = || format!("cannot name {}", self.part.display());
         match fs::metadata(&self.part) {
             Ok(file) if file.len() > 0 => {}
-            Ok(_) => return fs::remove_file(&self.part).map(|()| None).with_context(cannot),
-            Err(_) => return Ok(None),
+            Ok(_) => return fs::remove_file(&self.part).map(|()| (None, given)).with_context(cannot),
+            Err(_) => return Ok((None, given)),
         }
         let name = files::finished(&self.part);
         fs::rename(&self.part, &name).with_context(cannot)?;
-        Ok(Some(name))
+        Ok((Some(name), given))
     }
 }
 

@@ -2,7 +2,10 @@
 
 //! Recorder with real streams, which a GStreamer pipeline in this process encodes and shares.
 
-use super::{camera, files};
+use super::{
+    camera, files,
+    proof::{self, Counts, Prover},
+};
 use crate::{
     config::{Access, Camera, Config, Decode, Groups, Model, Policies, Recording, Source, Wall},
     report::Reporter,
@@ -44,8 +47,13 @@ impl Site {
             model: false,
             policies: Policies { record: Policy::Lossless, motion: Policy::Latest, model: Policy::Latest },
         };
-        let recording =
-            Recording { folder: folder.path().to_owned(), segment, max_age: None, max_bytes: None };
+        let recording = Recording {
+            folder: folder.path().to_owned(),
+            segment,
+            max_age: None,
+            max_bytes: None,
+            reserve: None,
+        };
         let model = Model { program: "none".into(), device: None };
         let wall = Wall { listen: ([127, 0, 0, 1], 0).into() };
         let groups = Groups { capture: 1, decode: 1, record: 4, motion: 4, model: 4 };
@@ -69,7 +77,8 @@ impl Site {
             stop: self.stop.clone(),
         };
         thread::scope(|scope| {
-            let recorder = scope.spawn(|| camera::record(self.camera(), &context));
+            let prover = Prover::start().unwrap();
+            let recorder = scope.spawn(move || camera::record(self.camera(), &context, &prover));
             let stop = StopOnDrop(&self.stop);
             let result = what();
             drop(stop);
@@ -329,4 +338,53 @@ fn results_are_beside_the_segment_by_the_time_of_their_unit() {
             |(pts, _): &(gst::ClockTime, bool)| (pts.nseconds() as f64 / 1e9 - position).abs() < 0.002;
         assert!(segment.iter().any(is_unit), "no unit at {position}: {segment:?}");
     }
+}
+
+#[test]
+fn silence_ends_no_segment() {
+    const FRAMES: usize = 40;
+    let site = Site::new(Duration::from_secs(60));
+    site.record(|| {
+        let description = video(FRAMES, 160, &site.camera().encoded());
+        let playing =
+            paused(&description.replace("! framesharesink", "! identity name=pause ! framesharesink"));
+        let mut number = 0;
+        probe(&playing, "pause", move |_| {
+            number += 1;
+            // A delta unit is next: a key unit comes every ten.
+            if number == 15 {
+                thread::sleep(Duration::from_secs(4));
+            }
+        });
+        playing.0.set_state(gst::State::Playing).unwrap();
+        wait_for("a first file", || site.files(files::PART).into_iter().next());
+        playing.wait();
+        wait_for("the segment", || site.files(files::PART).is_empty().then_some(()));
+    });
+    let segments = site.files(files::SEGMENT);
+    let found: Vec<_> = segments.iter().map(|file| units(file, "video_0").len()).collect();
+    assert_eq!(found, [FRAMES], "{segments:?}");
+}
+
+#[test]
+fn unit_that_a_file_lacks_is_found() {
+    let site = Site::new(Duration::from_secs(60));
+    site.record(|| {
+        let playing = play(&video(40, 160, &site.camera().encoded()));
+        wait_for("a first file", || site.files(files::PART).into_iter().next());
+        playing.wait();
+        wait_for("the segment", || site.files(files::PART).is_empty().then_some(()));
+    });
+    let file = site.files(files::SEGMENT).pop().unwrap();
+    let times = units(&file, "video_0").into_iter();
+    let mut given: Vec<_> = times.map(|(time, is_key)| (time.nseconds(), is_key)).collect();
+    let prove = |given: &[proof::Given]| {
+        let (answer, answers) = std::sync::mpsc::channel();
+        Prover::start().unwrap().prove(file.clone(), given.to_vec(), answer);
+        answers.recv_timeout(PATIENCE).unwrap().counts
+    };
+    assert_eq!(prove(&given), Counts { received: 40, written: 40, decodable: 40 });
+    // The other nine units of its group depend on it.
+    given.insert(11, (given[10].0 + 15_000_000, false));
+    assert_eq!(prove(&given), Counts { received: 41, written: 40, decodable: 31 });
 }

@@ -4,10 +4,16 @@
 
 use super::{Planned, processes};
 use crate::{
-    config::{Camera, Config, Decode},
-    roles::Role,
+    config::{Camera, Config, Decode, units::rounded},
+    roles::{Role, record::retention::Recordings},
 };
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+/// Bytes a second of a camera of which nothing is recorded yet.
+const USUAL_RATE: f64 = 250_000.0;
 
 /// Prints a plan.
 pub struct Overview<'a>(pub &'a Config);
@@ -38,7 +44,8 @@ impl fmt::Display for Overview<'_> {
                 writeln!(f, "  {:<16} {:<16} {}", stream.name, name(stream.exporter), readers.join(", "))?;
             }
         }
-        writeln!(f, "\nrecordings in {}", config.recording.folder.display())?;
+        write!(f, "\nrecordings in {}", config.recording.folder.display())?;
+        writeln!(f, "{}", filling(config).unwrap_or_default())?;
         writeln!(f, "page at http://{}/", config.wall.listen)?;
         let access = &config.access;
         if access.users.is_empty() && access.groups.is_empty() {
@@ -50,6 +57,19 @@ impl fmt::Display for Overview<'_> {
             access.users, access.groups
         )
     }
+}
+
+/// Says how far back recordings go, if their size is limited.
+fn filling(config: &Config) -> Option<String> {
+    let bytes = config.recording.max_bytes? as f64;
+    let recordings = Recordings::read(&config.recording.folder).unwrap_or_default();
+    let cameras = config.cameras.iter().filter(|camera| camera.record).count();
+    let (rate, what) = match recordings.rate(SystemTime::now()) {
+        0.0 => (cameras as f64 * USUAL_RATE, "2 Mbit/s a camera"),
+        rate => (rate, "the rate of the last hour"),
+    };
+    let time = Duration::try_from_secs_f64(bytes / rate).ok()?;
+    Some(format!(", the last {} within max-size, at {what}", rounded(time)))
 }
 
 /// A stream of a camera and its planned readers.
