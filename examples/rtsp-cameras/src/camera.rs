@@ -60,18 +60,19 @@ fn feed(source: &gst_app::AppSrc, clip: &Clip) {
             thread::sleep(Duration::from_nanos(clip.period.nseconds()));
         }
         let mut unit = unit.copy();
+        let period = if clip.is_variable && number % 5 == 0 { clip.period * 5 } else { clip.period };
         if let Some(unit) = unit.get_mut() {
             // A unit that others precede in order of display is shown later than it is decoded.
             let ahead =
                 unit.pts().zip(unit.dts()).map_or(ClockTime::ZERO, |(pts, dts)| pts.saturating_sub(dts));
             unit.set_pts(due + ahead);
             unit.set_dts(due);
-            unit.set_duration(clip.period);
+            unit.set_duration(period);
         }
         if source.push_buffer(unit).is_err() {
             return;
         }
-        next = Some(due + clip.period);
+        next = Some(due + period);
     }
 }
 

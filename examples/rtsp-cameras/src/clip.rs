@@ -14,6 +14,8 @@ pub struct Clip {
     pub units: Vec<gst::Buffer>,
     /// Duration of a frame.
     pub period: gst::ClockTime,
+    /// Every fifth frame has five times this duration.
+    pub is_variable: bool,
 }
 
 /// Encodes a clip, or this number of numbered frames, as a camera does: closed groups of pictures,
@@ -41,7 +43,9 @@ pub fn encode(clip: Option<&Path>, camera: &Camera, frames: u32) -> Result<Clip>
     let result = collect(&pipeline, &sink);
     let _ = pipeline.set_state(gst::State::Null);
     let (caps, units) = result?;
-    Ok(Clip { caps, units, period: gst::ClockTime::SECOND / u64::from(*rate) })
+    let usual = gst::ClockTime::SECOND / u64::from(*rate);
+    let period = camera.every.map_or(usual, |seconds| gst::ClockTime::from_seconds(seconds.into()));
+    Ok(Clip { caps, units, period, is_variable: camera.is_variable })
 }
 
 /// Returns the encoder of a camera, whose groups of pictures all have the same pattern.

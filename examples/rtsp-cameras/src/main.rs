@@ -35,7 +35,10 @@ struct Arguments {
     #[arg(long, default_value_t = 100)]
     frames: u32,
     /// Cameras, such as cam0/main=1280x720@25 or cam1/main=640x360@25,h265,b-frames=3,pyramid
-    #[arg(required = true, value_name = "PATH=WIDTHxHEIGHT@RATE[,h265][,b-frames=NUMBER][,pyramid]")]
+    #[arg(
+        required = true,
+        value_name = "PATH=WIDTHxHEIGHT@RATE[,h265][,b-frames=NUMBER][,pyramid][,every=SECONDS][,variable]"
+    )]
     cameras: Vec<Camera>,
 }
 
@@ -51,6 +54,10 @@ struct Camera {
     b_frames: u32,
     /// B-frames refer to B-frames.
     has_pyramid: bool,
+    /// Seconds from one frame to the next, if they are sent more slowly than at their rate.
+    every: Option<u32>,
+    /// Some frames come late.
+    is_variable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,13 +87,24 @@ impl FromStr for Camera {
             let (width, height, rate) = (width.parse().ok()?, height.parse().ok()?, rate.parse().ok()?);
             let is_valid = width >= 32 && height >= 32 && rate > 0 && width % 2 + height % 2 == 0;
             let path = format!("/{}", path.trim_matches('/'));
-            let mut camera =
-                Self { path, width, height, rate, codec: Codec::H264, b_frames: 0, has_pyramid: false };
+            let mut camera = Self {
+                path,
+                width,
+                height,
+                rate,
+                codec: Codec::H264,
+                b_frames: 0,
+                has_pyramid: false,
+                every: None,
+                is_variable: false,
+            };
             for option in options.split_terminator(',') {
                 match option.split_once('=') {
                     Some(("b-frames", number)) => camera.b_frames = number.parse().ok()?,
+                    Some(("every", seconds)) => camera.every = Some(seconds.parse().ok()?),
                     None if option == "h265" => camera.codec = Codec::H265,
                     None if option == "pyramid" => camera.has_pyramid = true,
+                    None if option == "variable" => camera.is_variable = true,
                     _ => return None,
                 }
             }
@@ -95,7 +113,7 @@ impl FromStr for Camera {
         parts().ok_or_else(|| {
             format!(
                 "invalid camera '{text}': expected PATH=WIDTHxHEIGHT@RATE, with even sizes, and behind it \
-                 ,h265 ,b-frames=NUMBER ,pyramid"
+                 ,h265 ,b-frames=NUMBER ,pyramid ,every=SECONDS ,variable"
             )
         })
     }
@@ -152,7 +170,18 @@ mod tests {
     fn cameras_are_parsed() {
         let camera = |codec, b_frames, has_pyramid| {
             let path = "/cam0/sub".into();
-            Ok(Camera { path, width: 640, height: 360, rate: 10, codec, b_frames, has_pyramid })
+            let (every, is_variable) = (None, false);
+            Ok(Camera {
+                path,
+                width: 640,
+                height: 360,
+                rate: 10,
+                codec,
+                b_frames,
+                has_pyramid,
+                every,
+                is_variable,
+            })
         };
         assert_eq!("cam0/sub=640x360@10".parse(), camera(Codec::H264, 0, false));
         assert_eq!("cam0/sub=640x360@10,h265,b-frames=3,pyramid".parse(), camera(Codec::H265, 3, true));
