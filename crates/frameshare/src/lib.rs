@@ -174,5 +174,5 @@ pub mod cuda {
 pub use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, StreamName,
     limits::{MAX_CREDIT, MAX_SLOTS, automatic_credit, automatic_queue},
-    message::{Format, Reason, Video},
+    message::{Format, Reason, Video, make_printable},
 };

@@ -73,7 +73,7 @@ pub struct TooLong(pub usize);
 
 /// Truncates a peer's text and replaces control characters, since it is printed to logs and
 /// terminals.
-pub(super) fn make_printable(text: &mut String, most: usize) {
+pub fn make_printable(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
     if text.contains(char::is_control) {
         *text = text.replace(char::is_control, "?");
