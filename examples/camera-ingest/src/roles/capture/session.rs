@@ -84,6 +84,16 @@ impl Session {
                 element.set_property_from_str("protocols", "tcp");
                 element.set_property("latency", LATENCY);
                 element.set_property("tcp-timeout", TIMEOUT);
+                let own = server(url).to_owned();
+                element.connect("before-send", false, move |values| {
+                    let element = values.first()?.get::<gst::Element>().ok()?;
+                    let location = element.property::<Option<String>>("location").unwrap_or_default();
+                    if !server(&location).eq_ignore_ascii_case(&own) {
+                        // The camera redirected the session to another server.
+                        element.set_properties(&[("user-id", &None::<&str>), ("user-pw", &None::<&str>)]);
+                    }
+                    Some(true.to_value())
+                });
                 pipeline.0.add(&element)?;
                 (element, false)
             }
@@ -107,6 +117,13 @@ impl Session {
     pub fn wait(&self, time: std::time::Duration) -> Option<End> {
         self.pipeline.wait(time)
     }
+}
+
+/// Returns scheme, host and port of a URL, which end where they end for `rtspsrc`.
+fn server(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let end = url[host..].find(['/', '?']).map_or(url.len(), |end| host + end);
+    url[..end].trim_end_matches(":554")
 }
 
 fn file(pipeline: &Pipeline, path: &Path) -> Result<gst::Element> {
