@@ -18,6 +18,7 @@ use crate::{
 };
 use anyhow::{Result, bail};
 use raw::Raw;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use session::{Outlets, Session};
 use std::{
     sync::Arc,
@@ -30,8 +31,16 @@ const TICK: Duration = Duration::from_millis(200);
 /// Time without a unit after which a session counts as lost.
 const STALLED: Duration = Duration::from_secs(10);
 
+/// Maximum private memory of the process, and in addition of each camera. A 3840x2160 camera needs
+/// 80 MB, a raw one with its encoder 270 MB. Frames and units in shared memory are not counted.
+const MEMORY: u64 = 256 << 20;
+
 /// Receives cameras until the role is stopped.
 pub fn run(context: &Context) -> Result<()> {
+    let limit = getrlimit(Resource::Data);
+    let current = Some(MEMORY * (1 + context.cameras.len() as u64));
+    // Fails if the hard limit is lower, which bounds the memory as well.
+    let _ = setrlimit(Resource::Data, Rlimit { current, ..limit });
     thread::scope(|scope| {
         for camera in context.cameras {
             let status = Arc::new(Status::new(&context.reporter, &camera.name));
