@@ -5,7 +5,7 @@
 use super::contexts;
 use crate::config::Access;
 use anyhow::{Context as _, Result, anyhow};
-use frameshare::Endpoint;
+use frameshare::{Endpoint, make_printable};
 use gst::{MessageView, prelude::*};
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, time::Duration};
 
@@ -16,6 +16,8 @@ const OPEN_FOLDER: u32 = 0o755;
 /// that time at 60 units a second.
 const MAX_QUEUED_TIME: Duration = Duration::from_secs(10);
 const MAX_UNITS: u32 = 1024;
+/// Maximum bytes of an error's text.
+const MAX_TEXT: usize = 1024;
 
 /// A pipeline that is stopped before it is dropped. A new one has the clock CLOCK_MONOTONIC.
 pub struct Pipeline(pub gst::Pipeline);
@@ -86,10 +88,12 @@ pub fn text_of(error: &gst::message::Error) -> String {
     let source = factory.map_or("pipeline".into(), |factory| factory.name().to_string());
     let details = error.debug().map(|details| details.to_string()).unwrap_or_default();
     // The lines before name files of GStreamer.
-    match details.lines().skip(1).last() {
-        Some(detail) if !detail.is_empty() => format!("{source}: {} ({detail})", error.error()),
-        _ => format!("{source}: {}", error.error()),
-    }
+    let detail = details.lines().skip(1).last().filter(|detail| !detail.is_empty());
+    let detail = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let mut text = format!("{source}: {}{detail}", error.error());
+    // A camera wrote a part of it, such as the reason of an RTSP status.
+    make_printable(&mut text, MAX_TEXT);
+    text
 }
 
 /// Makes an element.
