@@ -9,6 +9,7 @@ use crate::{
     wall,
 };
 use anyhow::{Context as _, Result};
+use rustix::{fs::Mode, process::umask};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -26,7 +27,11 @@ pub fn run_role(role: Role, config: &Config, cameras: &[Camera]) -> Result<()> {
         Role::Capture => roles::capture::run(&context),
         Role::Decode => roles::decode::run(&context),
         Role::Wall => wall::run(&context),
-        Role::Record => roles::record::run(&context),
+        Role::Record => {
+            // Recordings are for their user and group: 0640, in folders with 0750.
+            umask(Mode::from_raw_mode(0o027));
+            roles::record::run(&context)
+        }
         Role::Motion => roles::motion::run(&context),
         Role::Model => roles::model::run(&context),
     }
