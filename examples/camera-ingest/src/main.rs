@@ -84,9 +84,6 @@ struct Part {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "camera-ingest.toml")]
     config: PathBuf,
-    /// Folder to which paths in the configuration are relative [default: the configuration's]
-    #[arg(long, value_name = "FOLDER", hide = true)]
-    folder: Option<PathBuf>,
     /// Names of cameras; all if there is none
     cameras: Vec<String>,
 }
@@ -96,7 +93,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("camera-ingest: {error:#}");
+            eprintln!("camera-ingest: {}", config::redact(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -123,20 +120,20 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Model(part) => (Role::Model, part),
         Command::Wall(part) => (Role::Wall, part),
     };
-    let config = Config::load(&part.config, part.folder.as_deref(), role.passwords())?;
+    let config = Config::load(&part.config, role.passwords())?;
     let cameras = config.select(&part.cameras)?;
     run::run_role(role, &config, &cameras)
 }
 
 /// Prints the plan of a configuration.
 fn check(file: &Path) -> anyhow::Result<()> {
-    let config = Config::load(file, None, Passwords::Read)?;
-    print!("{}", plan::Overview(&config));
+    let config = Config::load(file, Passwords::Read)?;
+    print!("{}", config::redact(&plan::Overview(&config).to_string()));
     Ok(())
 }
 
 fn run_process(OneProcess { config, name }: &OneProcess) -> anyhow::Result<()> {
-    let load = |passwords| Config::load(config, None, passwords);
+    let load = |passwords| Config::load(config, passwords);
     // Names of processes depend on no password.
     let processes = plan::processes(&load(Passwords::Skip)?);
     let Some(process) = processes.iter().find(|process| process.name == *name) else {

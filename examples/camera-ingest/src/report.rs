@@ -5,6 +5,7 @@
 //!
 //! A thread writes them, so that a supervisor that is stopped or busy holds no role back.
 
+use crate::config::redact;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -97,7 +98,8 @@ impl Reporter {
     /// has ended is no error.
     pub fn send(&self, report: &Report) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.insert(report.camera.clone(), report.clone());
+        let text = redact(&report.text);
+        pending.insert(report.camera.clone(), Report { text, ..report.clone() });
         self.0.is_pending.notify_all();
     }
 }
@@ -160,11 +162,6 @@ impl Outbox {
 
 impl std::fmt::Display for Condition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Running => "running",
-            Self::Off => "off",
-            Self::Waiting => "waiting",
-            Self::Failed => "failed",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }

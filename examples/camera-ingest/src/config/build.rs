@@ -3,10 +3,10 @@
 //! The configuration from its file form: defaults, and checks of values.
 
 use super::{
-    Access, Camera, Config, Decode, Groups, Model, Passwords, Policies, Recording, Secret, Source, Wall,
-    Zone,
-    file::{CameraTable, DecodeFile, File, Readers, Reading, ZoneFile},
+    Camera, Config, Decode, Groups, Model, Passwords, Policies, Recording, Secret, Source, Wall, Zone,
+    file::{CameraTable, File, PolicyFile, Readers, Reading, ZoneFile},
     parse::{Document, Problem},
+    secret,
     source::{self, Login},
     units,
 };
@@ -29,13 +29,6 @@ pub struct Builder<'a> {
     pub problems: Vec<Problem>,
 }
 
-/// Where a password is.
-enum Stored<'a> {
-    File(&'a Path),
-    Variable(&'a str),
-    Credential(&'a str),
-}
-
 impl Builder<'_> {
     pub fn build(&mut self, file: File) -> Config {
         let File { cameras, defaults, recording, model, wall, groups, access, hang_timeout } = file;
@@ -44,7 +37,7 @@ impl Builder<'_> {
         if cameras.is_empty() && !self.problems.iter().any(|problem| problem.key.starts_with("cameras")) {
             self.add(&["cameras"], "no cameras: add one as [cameras] cam0 = \"rtsp://host/path\"");
         }
-        let cameras = cameras.into_iter().filter_map(|(name, file)| self.camera(name, file.0, &defaults));
+        let cameras = cameras.into_iter().filter_map(|(name, file)| self.camera(name, file, &defaults));
         let cameras = cameras.collect();
         let recording = Recording {
             folder: self.folder.join(recording.folder.unwrap_or("recordings".into())),
@@ -78,10 +71,7 @@ impl Builder<'_> {
             },
             wall: Wall { listen: wall.listen.unwrap_or(([127, 0, 0, 1], 8080).into()) },
             groups,
-            access: Access {
-                users: access.users.unwrap_or_default(),
-                groups: access.groups.unwrap_or_default(),
-            },
+            access,
             hang_timeout: Some(hang_timeout.unwrap_or(30)).filter(|time| *time > 0).map(Duration::from_secs),
         }
     }
@@ -137,30 +127,26 @@ impl Builder<'_> {
             self.add(&key("sub"), "a sub-stream is an RTSP URL or a file: raw video has nothing to decode");
         }
         let decode = match table.decode {
-            Some(DecodeFile::Main) => Decode::Main,
-            Some(DecodeFile::Never) => Decode::Never,
-            Some(DecodeFile::Sub) if table.sub.is_none() => {
+            Some(Decode::Sub) if table.sub.is_none() => {
                 self.add(&key("decode"), "there is no sub-stream: add sub = \"rtsp://host/path\"");
                 return None;
             }
-            Some(DecodeFile::Sub) => Decode::Sub,
+            Some(decode) => decode,
             None if table.sub.is_some() => Decode::Sub,
             None => Decode::Main,
         };
-        let read =
-            |own: Option<Reading>, all: Option<Reading>, usual, default| match own.or(all).unwrap_or(default)
-            {
-                Reading::No => (false, usual),
-                Reading::Yes => (true, usual),
-                Reading::Latest => (true, Policy::Latest),
-                Reading::Lossless => (true, Policy::Lossless),
-            };
-        let (record, record_policy) = read(table.record, defaults.record, Policy::Lossless, Reading::Yes);
-        let (motion, motion_policy) = read(table.motion, defaults.motion, Policy::Latest, Reading::Yes);
-        let (model, model_policy) = read(table.model, defaults.model, Policy::Latest, Reading::No);
+        let read = |own: Option<Reading>, all: Option<Reading>, usual, default| match own.or(all) {
+            None => (default, usual),
+            Some(Reading::IsOn(is_on)) => (is_on, usual),
+            Some(Reading::With(PolicyFile::Latest)) => (true, Policy::Latest),
+            Some(Reading::With(PolicyFile::Lossless)) => (true, Policy::Lossless),
+        };
+        let (record, record_policy) = read(table.record, defaults.record, Policy::Lossless, true);
+        let (motion, motion_policy) = read(table.motion, defaults.motion, Policy::Latest, true);
+        let (model, model_policy) = read(table.model, defaults.model, Policy::Latest, false);
         let is_decoded = decode != Decode::Never;
         for (role, own) in [("motion", table.motion), ("model", table.model)] {
-            if !is_decoded && own.is_some_and(|own| own != Reading::No) {
+            if !is_decoded && own.is_some_and(|own| own != Reading::IsOn(false)) {
                 self.add(&key(role), "the camera is not decoded (decode = \"never\")");
             }
         }
@@ -198,13 +184,14 @@ impl Builder<'_> {
     }
 
     fn login(&mut self, camera: &str, table: &CameraTable) -> Login {
+        table.password_env.iter().for_each(|name| secret::note_variable(name));
         let ways = [
-            ("password-file", table.password_file.as_deref().map(Stored::File)),
-            ("password-env", table.password_env.as_deref().map(Stored::Variable)),
-            ("password-credential", table.password_credential.as_deref().map(Stored::Credential)),
+            ("password-file", &table.password_file),
+            ("password-env", &table.password_env),
+            ("password-credential", &table.password_credential),
         ];
-        let mut given = ways.into_iter().filter_map(|(key, stored)| Some((key, stored?)));
-        let Some((key, stored)) = given.next() else {
+        let mut given = ways.into_iter().filter_map(|(key, name)| Some((key, name.as_deref()?)));
+        let Some((key, name)) = given.next() else {
             return Login { user: table.user.clone(), password: None };
         };
         for (other, _) in given {
@@ -215,20 +202,17 @@ impl Builder<'_> {
         }
         let mut password = None;
         if self.passwords == Passwords::Read {
-            match self.password(&stored) {
-                Ok(text) => password = Some(Secret(text)),
+            let result = match key {
+                "password-file" => self.read(&self.folder.join(name)),
+                "password-env" => variable(name),
+                _ => self.credential(name),
+            };
+            match result {
+                Ok(text) => password = Some(Secret::from(text)),
                 Err(error) => self.add(&["cameras", camera, key], error),
             }
         }
         Login { user: table.user.clone(), password }
-    }
-
-    fn password(&self, stored: &Stored<'_>) -> Result<String, String> {
-        match stored {
-            Stored::File(file) => self.read(&self.folder.join(file)),
-            Stored::Variable(name) => variable(name),
-            Stored::Credential(name) => self.credential(name),
-        }
     }
 
     fn credential(&self, name: &str) -> Result<String, String> {

@@ -4,19 +4,18 @@
 //!
 //! The comments are the descriptions in the JSON schema.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
-};
-use std::{borrow::Cow, collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+use super::{Access, Decode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 /// Configuration of camera-ingest
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct File {
     /// Cameras by name: up to 57 of A-Z a-z 0-9 _ -
-    pub cameras: BTreeMap<String, CameraFile>,
+    #[schemars(with = "BTreeMap<String, Camera>")]
+    pub cameras: BTreeMap<String, CameraTable>,
     /// Defaults of all cameras
     pub defaults: Readers,
     pub recording: RecordingFile,
@@ -24,17 +23,24 @@ pub struct File {
     pub wall: WallFile,
     /// Number of cameras that one process of a role serves
     pub groups: GroupsFile,
-    pub access: AccessFile,
+    pub access: Access,
     /// Seconds without a sign of life after which a process is killed and started again; 0 = never
     pub hang_timeout: Option<u64>,
 }
 
-/// A camera: its source alone, or a table.
-#[derive(Debug, Default)]
-pub struct CameraFile(pub CameraTable);
+/// Schema of a camera, which [`super::parse`] makes a table.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "a schema")]
+enum Camera {
+    /// The camera's source
+    Source(String),
+    Table(CameraTable),
+}
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(expecting = "a source such as \"rtsp://host/path\", or a table with main = \"...\"")]
 pub struct CameraTable {
     /// rtsp://HOST/PATH, rtsps://HOST/PATH, /dev/videoN, a file that is played in a loop, or
     /// pattern:NAME?width=640&height=360&rate=10
@@ -42,11 +48,11 @@ pub struct CameraTable {
     /// A smaller stream of the same camera
     pub sub: Option<String>,
     /// Which stream is decoded. Default: sub if there is one
-    pub decode: Option<DecodeFile>,
+    pub decode: Option<Decode>,
     /// User name for RTSP
     pub user: Option<String>,
     /// File with the password, of which line ends are removed
-    pub password_file: Option<PathBuf>,
+    pub password_file: Option<String>,
     /// Environment variable with the password
     pub password_env: Option<String>,
     /// Name of a credential of systemd (LoadCredential=) with the password
@@ -73,22 +79,19 @@ pub struct Readers {
     pub model: Option<Reading>,
 }
 
-/// Whether a role reads a camera, and its policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a role reads a camera: with its usual policy, or with this one.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected true, false, \"latest\" or \"lossless\"")]
 pub enum Reading {
-    No,
-    /// With the role's usual policy.
-    Yes,
-    Latest,
-    Lossless,
+    IsOn(bool),
+    With(PolicyFile),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum DecodeFile {
-    Main,
-    Sub,
-    Never,
+pub enum PolicyFile {
+    Latest,
+    Lossless,
 }
 
 /// A polygon in parts of the picture's width and height
@@ -147,87 +150,4 @@ pub struct GroupsFile {
     pub motion: Option<usize>,
     /// Default: 4
     pub model: Option<usize>,
-}
-
-/// Other users that may read the streams. Default: none
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct AccessFile {
-    /// Numbers of users
-    pub users: Option<Vec<u32>>,
-    /// Numbers of groups
-    pub groups: Option<Vec<u32>>,
-}
-
-impl<'de> Deserialize<'de> for CameraFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(CameraVisitor)
-    }
-}
-
-struct CameraVisitor;
-
-impl<'de> Visitor<'de> for CameraVisitor {
-    type Value = CameraFile;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a source such as \"rtsp://host/path\", or a table with main = \"...\"")
-    }
-
-    fn visit_str<E: Error>(self, source: &str) -> Result<CameraFile, E> {
-        Ok(CameraFile(CameraTable { main: Some(source.to_owned()), ..CameraTable::default() }))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CameraFile, A::Error> {
-        CameraTable::deserialize(MapAccessDeserializer::new(map)).map(CameraFile)
-    }
-}
-
-impl JsonSchema for CameraFile {
-    fn schema_name() -> Cow<'static, str> {
-        "Camera".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let table = generator.subschema_for::<CameraTable>();
-        json_schema!({ "anyOf": [{ "type": "string", "description": "The camera's source" }, table] })
-    }
-}
-
-impl<'de> Deserialize<'de> for Reading {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ReadingVisitor)
-    }
-}
-
-struct ReadingVisitor;
-
-impl Visitor<'_> for ReadingVisitor {
-    type Value = Reading;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("true, false, \"latest\" or \"lossless\"")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Reading, E> {
-        Ok(if value { Reading::Yes } else { Reading::No })
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Reading, E> {
-        match value {
-            "latest" => Ok(Reading::Latest),
-            "lossless" => Ok(Reading::Lossless),
-            _ => Err(E::invalid_value(serde::de::Unexpected::Str(value), &self)),
-        }
-    }
-}
-
-impl JsonSchema for Reading {
-    fn schema_name() -> Cow<'static, str> {
-        "Reading".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "boolean" }, { "enum": ["latest", "lossless"] }] })
-    }
 }

@@ -5,24 +5,27 @@
 mod build;
 mod file;
 mod parse;
+mod secret;
 mod source;
 #[cfg(test)]
 mod tests;
 pub mod units;
 
 pub use parse::Problem;
+pub use secret::{Secret, hide_variables, redact};
 
 use anyhow::{Context, Result};
 use frameshare::Policy;
+use serde::{Deserialize, Serialize};
 use std::{
-    fmt, fs,
+    fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 /// Configuration of a site, with all defaults filled in.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     pub cameras: Vec<Camera>,
     pub recording: Recording,
@@ -35,7 +38,7 @@ pub struct Config {
 }
 
 /// One camera. Its streams are named after it: see [`Camera::encoded`] and the others.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Camera {
     pub name: String,
     pub main: Source,
@@ -53,7 +56,7 @@ pub struct Camera {
 }
 
 /// Policies of the readers of a camera.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policies {
     pub record: Policy,
     pub motion: Policy,
@@ -61,9 +64,9 @@ pub struct Policies {
 }
 
 /// Where a stream comes from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
-    /// `rtsp://…` or `rtsps://…`; the password is kept apart and never shown.
+    /// `rtsp://…` or `rtsps://…`, without user and password.
     Rtsp { url: String, user: Option<String>, password: Option<Secret> },
     /// A file that is played in a loop at its own pace.
     File(PathBuf),
@@ -73,7 +76,7 @@ pub enum Source {
     Pattern { pattern: String, width: u32, height: u32, rate: u32 },
 }
 
-/// For people, without the password.
+/// For people, once [`redact`] has removed secrets of the URL.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,23 +89,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// A password. Its `Debug` shows no character of it.
-#[derive(Clone, PartialEq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Returns the password, for the element that sends it and nothing else.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// Whether files, variables and credentials with passwords are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passwords {
@@ -112,7 +98,8 @@ pub enum Passwords {
 }
 
 /// Which encoded stream of a camera is decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Decode {
     Main,
     Sub,
@@ -120,13 +107,13 @@ pub enum Decode {
 }
 
 /// A polygon in parts of the picture's width and height, 0 to 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Zone {
     pub name: String,
     pub points: Vec<[f64; 2]>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     pub folder: PathBuf,
     /// Length of a segment.
@@ -140,7 +127,7 @@ pub struct Recording {
     pub reserve: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// The Python program that runs the model.
     pub program: PathBuf,
@@ -148,13 +135,13 @@ pub struct Model {
     pub device: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wall {
     pub listen: SocketAddr,
 }
 
 /// Number of cameras that one process of a role serves.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
     pub capture: usize,
     pub decode: usize,
@@ -163,10 +150,13 @@ pub struct Groups {
     pub model: usize,
 }
 
-/// Other users that may read the streams.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Other users that may read the streams. Default: none
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct Access {
+    /// Numbers of users
     pub users: Vec<u32>,
+    /// Numbers of groups
     pub groups: Vec<u32>,
 }
 
@@ -203,14 +193,17 @@ impl Camera {
 }
 
 impl Config {
-    /// Reads a file. Its paths are relative to `folder`, or to the file's own folder.
+    /// Reads a file; `-` is a part of the supervisor's configuration on standard input.
     ///
     /// # Errors
     ///
     /// All errors in the file, one a line.
-    pub fn load(file: &Path, folder: Option<&Path>, passwords: Passwords) -> Result<Self> {
+    pub fn load(file: &Path, passwords: Passwords) -> Result<Self> {
+        if file == Path::new("-") {
+            return serde_json::from_reader(io::stdin()).context("no configuration of a supervisor");
+        }
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let folder = folder.or(file.parent()).unwrap_or(Path::new("."));
+        let folder = file.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder, passwords).map_err(|problems| {
             let lines = problems.iter().map(|problem| format!("{}:{problem}", file.display()));
             anyhow::anyhow!("errors in the configuration:\n{}", lines.collect::<Vec<_>>().join("\n"))
@@ -225,6 +218,19 @@ impl Config {
         let mut problems = builder.problems;
         problems.sort();
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Returns the part for a process with these cameras. Only `Passwords::Read` keeps secrets.
+    pub fn part(&self, cameras: &[String], passwords: Passwords) -> Result<Self> {
+        let mut part = Self { cameras: self.select(cameras)?, ..self.clone() };
+        let sources =
+            part.cameras.iter_mut().flat_map(|camera| [Some(&mut camera.main), camera.sub.as_mut()]);
+        for source in sources.flatten().filter(|_| passwords == Passwords::Skip) {
+            if let Source::Rtsp { url, .. } = source {
+                *source = Source::Rtsp { url: redact(url), user: None, password: None };
+            }
+        }
+        Ok(part)
     }
 
     /// Finds cameras by name; all if `names` is empty.

@@ -76,6 +76,13 @@ impl<'a> Document<'a> {
     /// Deserializes the table; removes each entry that has an error, and tries again.
     fn deserialize(&self, problems: &mut Vec<Problem>) -> File {
         let mut table = self.table.clone();
+        // A camera may be its source alone.
+        if let Some(DeValue::Table(cameras)) = table.get_mut().get_mut("cameras").map(Spanned::get_mut) {
+            for (name, camera) in cameras.iter_mut().filter(|(_, camera)| camera.get_ref().is_str()) {
+                let main = (Spanned::new(name.span(), "main".into()), camera.clone());
+                *camera.get_mut() = DeValue::Table(DeTable::from_iter([main]));
+            }
+        }
         loop {
             let error = match File::deserialize(Deserializer::from(table.clone())) {
                 Ok(file) => return file,
@@ -95,10 +102,7 @@ impl<'a> Document<'a> {
 
 /// Removes the deepest entry whose key or value contains a span, and returns its path.
 fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
-    let contains = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
-    let find = |(key, value): (&Spanned<_>, &Spanned<_>)| contains(key.span()) || contains(value.span());
-    // A table's span is its header's: an entry below may be outside.
-    let key = table.iter().find(|(key, value)| find((key, value)) || has_below(value, span));
+    let key = table.iter().find(|(key, value)| contains(key.span(), span) || has(value, span));
     let Some(key) = key.map(|(key, _)| key.clone()) else { return false };
     path.push(key.get_ref().to_string());
     if let Some(DeValue::Table(below)) = table.get_mut(&key).map(Spanned::get_mut)
@@ -109,13 +113,18 @@ fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) 
     table.remove(&key).is_some()
 }
 
-fn has_below(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
-    let contains = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
-    match value.get_ref() {
-        DeValue::Table(table) => table
-            .iter()
-            .any(|(key, value)| contains(key.span()) || contains(value.span()) || has_below(value, span)),
-        DeValue::Array(values) => values.iter().any(|value| contains(value.span()) || has_below(value, span)),
-        _ => false,
-    }
+fn contains(outer: Range<usize>, span: &Range<usize>) -> bool {
+    outer.start <= span.start && span.end <= outer.end
+}
+
+/// Returns whether a value contains a span. A table's span is its header's: entries may be outside.
+fn has(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+    contains(value.span(), span)
+        || match value.get_ref() {
+            DeValue::Table(table) => {
+                table.iter().any(|(key, value)| contains(key.span(), span) || has(value, span))
+            }
+            DeValue::Array(values) => values.iter().any(|value| has(value, span)),
+            _ => false,
+        }
 }

@@ -31,11 +31,15 @@ pub fn parse(text: &str, folder: &Path, login: &Login) -> Result<Source, String>
     }
 }
 
-/// Takes user and password out of a URL, so that nothing shows them by accident.
+/// Takes user and password out of a URL.
 fn rtsp(text: &str, login: &Login) -> Result<Source, String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("rtsp", text));
-    let end = rest.find('/').unwrap_or(rest.len());
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
+    if path.contains('@') {
+        let text = "ambiguous '@': write '/' as %2F, '?' as %3F and '@' as %40 in user, password and path";
+        return Err(text.into());
+    }
     let (credentials, host) = match authority.rsplit_once('@') {
         Some((credentials, host)) => (Some(credentials), host),
         None => (None, authority),
@@ -50,7 +54,7 @@ fn rtsp(text: &str, login: &Login) -> Result<Source, String> {
         Some((user, password)) => {
             let password = decode(password).ok_or("invalid percent-encoding in the password")?;
             let user = decode(user).ok_or("invalid percent-encoding in the user")?;
-            (Some(user), Some(Secret(password)).filter(|secret| !secret.0.is_empty()))
+            (Some(user), Some(password).filter(|text| !text.is_empty()).map(Secret::from))
         }
         None => (login.user.clone(), login.password.clone()),
     };

@@ -64,6 +64,7 @@ cam2 = 'pattern:ball?width=13'
 a.b = 'rtsp://host/x'
 cam3 = {}
 cam4 = 'none.mp4'
+cam6 = { main = 'rtsp://host/x', record = 'first' }
 
 [recording]
 segment = '60'
@@ -88,11 +89,12 @@ points = [[0, 2], [1, 1], [0, 1]]
         ("5: cameras.a.b: ", "unknown field `b`"),
         ("6: cameras.cam3: ", "no main stream"),
         ("7: cameras.cam4.main: ", "/none/none.mp4"),
-        ("10: recording.segment: ", "expected a number and ms"),
-        ("11: recording.max-sise: ", "unknown field `max-sise`"),
-        ("14: wall.listen: ", "socket address"),
-        ("17: groups.record: ", "at least 1"),
-        ("19: cameras.cam5: ", "no main stream"),
+        ("8: cameras.cam6.record: ", "expected true, false, \"latest\" or \"lossless\""),
+        ("11: recording.segment: ", "expected a number and ms"),
+        ("12: recording.max-sise: ", "unknown field `max-sise`"),
+        ("15: wall.listen: ", "socket address"),
+        ("18: groups.record: ", "at least 1"),
+        ("20: cameras.cam5: ", "no main stream"),
     ];
     for (begin, part) in expected {
         assert!(
@@ -172,12 +174,50 @@ fn skipped_passwords_are_not_read_but_checked() {
 }
 
 #[test]
+fn secrets_in_texts_are_redacted() {
+    for (text, redacted) in [
+        ("connecting to rtsp://admin:se/c@r%65t@host/x; waits", "connecting to rtsp://***@host/x; waits"),
+        ("no file /etc/rtsp:/admin:secret@host/x\n2: a", "no file /etc/rtsp:/***@host/x\n2: a"),
+        ("rtsp://host/user=a&Password=b/c?&channel=1.sdp", "rtsp://host/user=a&Password=***&channel=1.sdp"),
+        ("'rtsp://host/x?a=1&pwd=b' is\tlost", "'rtsp://host/x?a=1&pwd=*** is\tlost"),
+        ("page at http://127.0.0.1:8080/", "page at http://127.0.0.1:8080/"),
+        ("camera-ingest@decode-cam0: ended", "camera-ingest@decode-cam0: ended"),
+    ] {
+        assert_eq!(redact(text), redacted);
+        assert_eq!(redact(redacted), redacted);
+    }
+    // Passwords are found in all their forms, the longer one first, and short ones never.
+    ["p1", "top+secret/1", "top+secret/11"].into_iter().for_each(|text| _ = Secret::from(text.to_owned()));
+    assert_eq!(redact("top+secret/11,top%2Bsecret%2F1,top+secret,p1"), "***,***,top+secret,p1");
+}
+
+#[test]
 fn passwords_in_errors_are_redacted() {
-    let problems =
-        parse("[cameras]\ncam0 = 'rtsp://admin:hunter2@/x'\ncam1 = 'http://admin:hunter2@host/x'\n")
-            .unwrap_err();
-    assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(!problems.join("").contains("hunter2"), "{problems:?}");
+    let problems = parse(
+        "[cameras]\ncam0 = 'rtsp://admin:hunter2@/x'\ncam1 = 'http://admin:hunter2@host/x'
+         cam2 = 'rtsp://admin:hunt/er2@host/x'\ncam3 = 'rtsp://admin:hunt?er2@host/x'\n",
+    );
+    let problems = problems.unwrap_err();
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    assert!(problems[2..].iter().all(|problem| problem.contains("%2F")), "{problems:?}");
+    assert!(!problems.join("").contains("hunt"), "{problems:?}");
+}
+
+#[test]
+fn only_capture_gets_secrets_and_only_of_its_cameras() {
+    let config = parse(
+        "[cameras]\ncam0 = 'rtsp://admin:first-secret@host/1?pwd=query-secret'\n         cam1 = 'rtsp://admin:other-secret@host/1'\n",
+    );
+    let config = config.unwrap();
+    let part = |passwords| {
+        let text = serde_json::to_string(&config.part(&["cam0".into()], passwords).unwrap()).unwrap();
+        let again: Config = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.cameras.len(), 1);
+        text
+    };
+    let (read, skip) = (part(Passwords::Read), part(Passwords::Skip));
+    assert!(read.contains("first-secret") && read.contains("query-secret"), "{read}");
+    assert!(!read.contains("other-secret") && !skip.contains("secret"), "{read} {skip}");
 }
 
 #[test]

@@ -45,15 +45,8 @@ pub enum Role {
 
 impl Role {
     /// Returns the command that runs the role.
-    pub fn command(self) -> &'static str {
-        match self {
-            Self::Capture => "capture",
-            Self::Decode => "decode",
-            Self::Record => "record",
-            Self::Motion => "motion",
-            Self::Model => "model",
-            Self::Wall => "wall",
-        }
+    pub fn command(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Returns whether the role reads passwords of cameras: only the one that connects to them.

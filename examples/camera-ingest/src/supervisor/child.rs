@@ -3,12 +3,20 @@
 //! Child process of a role, with its reports and its log.
 
 use super::{Event, log::Log};
-use crate::report::{Line, REPORTS};
+use crate::{
+    config::{Config, hide_variables},
+    report::{Line, REPORTS},
+    roles::Role,
+};
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    process::{Pid, Signal, kill_process},
+};
 use std::{
     ffi::OsString,
-    io::{BufRead, BufReader, Read},
+    fs::File,
+    io::{BufRead, BufReader, Read, Seek},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::Sender,
@@ -18,10 +26,10 @@ use std::{
 /// Longest line of a child that is kept whole.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Commands and environment of all roles.
+/// Program, configuration in force and environment of all roles.
 pub struct Starter {
     pub program: OsString,
-    pub arguments: Vec<OsString>,
+    pub config: Config,
     pub environment: Vec<(&'static str, OsString)>,
     pub log: Log,
 }
@@ -34,18 +42,30 @@ pub struct Running {
 }
 
 impl Starter {
+    /// Writes the configuration of a process into memory: no disk keeps its secrets.
+    fn part(&self, role: Role, cameras: &[String]) -> Result<File> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(memfd_create("camera-ingest-config", flags)?);
+        serde_json::to_writer(&file, &self.config.part(cameras, role.passwords())?)?;
+        file.rewind()?;
+        fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+        Ok(file)
+    }
+
     /// Starts a role for cameras. Its lines arrive as events with these numbers.
     pub fn start(
         &self,
         name: &str,
-        command: &str,
+        role: Role,
         cameras: &[String],
         generation: u64,
         events: &Sender<Event>,
     ) -> Result<Running> {
-        let mut child = Command::new(&self.program)
-            .arg(command)
-            .args(&self.arguments)
+        let config = self.part(role, cameras).with_context(|| format!("cannot configure {name}"))?;
+        let mut command = Command::new(&self.program);
+        hide_variables(&mut command);
+        let mut child = command
+            .args([&role.command(), "--config", "-"])
             .args(cameras)
             .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .env(REPORTS, std::process::id().to_string())
@@ -55,7 +75,7 @@ impl Starter {
             .env_remove("WATCHDOG_PID")
             // Ctrl-C is for the supervisor, which stops the others.
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(config)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -84,11 +104,8 @@ impl Running {
 
     /// Asks the process to end.
     pub fn terminate(&self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // It is not reaped yet, so the number is still its own.
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        // It is not reaped yet, so the number is still its own.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
     pub fn kill(&mut self) {

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Folders of a run: one for the supervisor's socket and the configuration in use, and one for the
-//! streams where the user has none.
+//! Folders of a run: one for the supervisor's socket, and one for streams if the user has none.
 
 use anyhow::{Context, Result};
 use frameshare::stream_folders;
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+use rustix::fs::{Access, access};
+use std::{env, ffi::OsString, path::PathBuf};
 
 /// Environment variable with the folder of runtime files.
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
@@ -34,21 +27,6 @@ impl Folders {
     /// Path of the supervisor's socket.
     pub fn control(&self) -> PathBuf {
         self.private.path().join("control.sock")
-    }
-
-    /// Keeps the text of the configuration in use, and returns its file. Processes that are started
-    /// again read that one, whatever becomes of the original.
-    pub fn keep(&self, text: &str) -> Result<PathBuf> {
-        let path = self.private.path().join("camera-ingest.toml");
-        let fresh = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let write = || -> std::io::Result<()> {
-            options.open(&fresh)?.write_all(text.as_bytes())?;
-            fs::rename(&fresh, &path)
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
     }
 
     /// Variables that lead processes of this run to its streams.
@@ -73,12 +51,8 @@ fn has_stream_folder() -> bool {
     match own.problem {
         None => true,
         Some(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            own.path.parent().is_some_and(can_write)
+            own.path.parent().is_some_and(|parent| access(parent, Access::WRITE_OK).is_ok())
         }
         Some(_) => false,
     }
-}
-
-fn can_write(folder: &Path) -> bool {
-    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }

@@ -5,6 +5,8 @@
 //! A thread writes it. If the terminal or the pipe takes no lines, they are dropped and counted
 //! instead of holding a process back.
 
+use crate::config::redact;
+use frameshare::make_printable;
 use std::{
     io::Write,
     sync::{
@@ -36,6 +38,8 @@ impl Log {
 
     /// Writes a line of a process.
     pub fn line(&self, process: &str, text: &str) {
+        let mut text = redact(text);
+        make_printable(&mut text, usize::MAX);
         if self.lines.try_send(format!("{process}: {text}\n")).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }

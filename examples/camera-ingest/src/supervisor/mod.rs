@@ -26,7 +26,7 @@ use signal_hook::{
 };
 use site::Site;
 use std::{
-    env, fs,
+    env,
     path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -50,9 +50,8 @@ pub enum Event {
 
 /// Runs a site until SIGINT or SIGTERM.
 pub fn supervise(file: &Path, demo: bool) -> Result<()> {
-    let (text, config) = read(file)?;
+    let config = Config::load(file, Passwords::Read)?;
     let folders = Folders::new()?;
-    let kept = folders.keep(&text)?;
     let (events, queue) = channel();
     watch_signals(events.clone())?;
     let publisher = Publisher::default();
@@ -64,11 +63,9 @@ pub fn supervise(file: &Path, demo: bool) -> Result<()> {
             &format!("other programs find the streams with FRAMESHARE_PATH={}", streams.display()),
         );
     }
-    let folder = file.canonicalize().ok().and_then(|file| file.parent().map(Path::to_owned));
-    let folder = folder.with_context(|| format!("{} is in no folder", file.display()))?;
     let starter = Starter {
         program: env::current_exe().context("cannot find the path of this program")?.into(),
-        arguments: vec!["--config".into(), kept.into(), "--folder".into(), folder.into()],
+        config: config.clone(),
         environment: folders.variables().into_iter().chain([(CONTROL, folders.control().into())]).collect(),
         log: log.clone(),
     };
@@ -83,7 +80,7 @@ pub fn supervise(file: &Path, demo: bool) -> Result<()> {
         }
         // Everything that has arrived counts before processes are judged by it.
         let events = event.into_iter().chain(queue.try_iter());
-        if events.into_iter().any(|event| handle(event, file, &folders, &mut site)) {
+        if events.into_iter().any(|event| handle(event, file, &mut site)) {
             break;
         }
         site.check_life();
@@ -108,9 +105,9 @@ fn wait(queue: &Receiver<Event>, time: Duration) -> Option<Option<Event>> {
 }
 
 /// Handles an event; returns whether it is the stop.
-fn handle(event: Event, file: &Path, folders: &Folders, site: &mut Site) -> bool {
+fn handle(event: Event, file: &Path, site: &mut Site) -> bool {
     match event {
-        Event::Signal(SIGHUP) => reload(file, folders, site),
+        Event::Signal(SIGHUP) => reload(file, site),
         Event::Signal(SIGINT | SIGTERM) => return true,
         // SIGCHLD only ends the wait.
         Event::Signal(_) => {}
@@ -120,19 +117,14 @@ fn handle(event: Event, file: &Path, folders: &Folders, site: &mut Site) -> bool
     false
 }
 
-fn read(file: &Path) -> Result<(String, Config)> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok((text, Config::load(file, None, Passwords::Read)?))
-}
-
 /// Applies a changed configuration; one with errors changes nothing.
-fn reload(file: &Path, folders: &Folders, site: &mut Site) {
+fn reload(file: &Path, site: &mut Site) {
     let now = sd_notify::NotifyState::monotonic_usec_now();
     notify(&[NotifyState::Reloading]);
     if let Ok(now) = now {
         notify(&[now]);
     }
-    match read(file).and_then(|(text, config)| folders.keep(&text).map(|_| config)) {
+    match Config::load(file, Passwords::Read) {
         Ok(config) => site.apply(&config),
         Err(error) => site.note(&format!("the configuration is not changed: {error:#}")),
     }

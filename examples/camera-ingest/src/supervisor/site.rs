@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::since_1970,
-    config::Config,
+    config::{Config, redact},
     report::{Condition, Line},
     roles::{Role, backoff::Backoff},
     state::{self, Command, Process, State},
@@ -76,6 +76,7 @@ impl Site {
     /// Starts, restarts and stops what the configuration changes.
     pub fn apply(&mut self, config: &Config) {
         self.hang_timeout = config.hang_timeout;
+        self.starter.config = config.clone();
         let planned = plan::processes(config);
         let (kept, removed) = std::mem::take(&mut self.entries)
             .into_iter()
@@ -110,7 +111,7 @@ impl Site {
             }
             self.generations += 1;
             let Planned { name, role, cameras, .. } = entry.planned.clone();
-            let result = self.starter.start(&name, role.command(), &cameras, self.generations, &self.lines);
+            let result = self.starter.start(&name, role, &cameras, self.generations, &self.lines);
             let entry = &mut self.entries[index];
             entry.time = Instant::now();
             entry.alive = entry.time;
@@ -254,7 +255,7 @@ impl Site {
             time: now(),
             process: process.to_owned(),
             camera,
-            text: text.to_owned(),
+            text: redact(text),
         });
         if self.events.len() > MAX_EVENTS {
             self.events.pop_front();

@@ -82,7 +82,7 @@ fn report(context: &Context, condition: Condition, text: &str) {
 fn start(python: &OsString, context: &Context) -> Result<Child> {
     let model = &context.config.model;
     let mut command = Command::new(python);
-    command.arg(&model.program);
+    crate::config::hide_variables(command.arg(&model.program));
     if let Some(device) = &model.device {
         command.args(["--device", device]);
     }
