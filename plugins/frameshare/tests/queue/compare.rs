@@ -255,6 +255,8 @@ struct Comparison<'a> {
     constant: Constant,
     /// No unit has been compared yet, except one that is shown on joining.
     is_first: bool,
+    /// The stream opens, with the newest caps, tags and sticky events in front.
+    opens: bool,
     /// Position of the last unit.
     last: Option<usize>,
     found: Vec<String>,
@@ -351,8 +353,9 @@ impl<'a> Comparison<'a> {
                 break;
             }
             let item = &outcome.of_queue[position];
-            if outcome.restarts.contains(&position) {
-                (reading.exporter, reading.sequence) = (reading.exporter + 1, 0);
+            let restarts = outcome.restarts.iter().filter(|at| **at == position).count();
+            if restarts > 0 {
+                (reading.exporter, reading.sequence) = (reading.exporter + restarts, 0);
                 kept.clear();
                 lacks_key = media == Media::H264;
                 // The next exporter knows nothing of them.
@@ -404,6 +407,7 @@ impl<'a> Comparison<'a> {
             segments: [None, None],
             constant: Constant { pauses, ..Constant::default() },
             is_first: true,
+            opens: true,
             last: None,
             found: Vec::new(),
         }
@@ -446,6 +450,7 @@ impl<'a> Comparison<'a> {
             false => 0,
         };
         self.constant.allow(usize::from(self.is_first) + restarts + pauses);
+        self.opens = self.is_first || restarts > 0;
         self.events(wanted.events, got.events);
         let skips = self.constant.may_move() && self.connection.skips_pauses();
         let may_lose = self.is_first || skips || !self.connection.is_lossless;
@@ -546,7 +551,7 @@ impl<'a> Comparison<'a> {
                 }
             });
         };
-        if self.is_first {
+        if self.opens {
             last(&mut wanted);
             last(&mut got);
             let key = |entry: &Entry| format!("{entry:?}");
