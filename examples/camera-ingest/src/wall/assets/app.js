@@ -4,8 +4,8 @@
 
 import { Results } from "./boxes.js";
 import { Connection } from "./connection.js";
-import { byId, element, number, setText } from "./dom.js";
-import { lostOf } from "./figures.js";
+import { byId, bytes, element, number, setText } from "./dom.js";
+import { diskOf, lostOf } from "./figures.js";
 import { Focus } from "./focus.js";
 import { History } from "./plots.js";
 import { Site } from "./site.js";
@@ -92,6 +92,9 @@ function update() {
   const restarts = site.processes.reduce((sum, process) => sum + process.restarts, 0);
   const facts = [[`${live} of ${cameras.length}`, "cameras live"], [number(rate, 0), "frames/s"], [`${lost}`, "lost by readers"]];
   if (site.connected) facts.push([`${running} of ${site.processes.length}`, "processes"], [`${restarts}`, restarts === 1 ? "restart" : "restarts"]);
+  const disk = diskOf(site);
+  if (disk?.free_bytes !== undefined) facts.push([bytes(disk.free_bytes), "free"]);
+  if (disk?.days_left !== undefined) facts.push([number(disk.days_left, 1), "days until old recordings go"]);
   const list = byId("summary");
   while (list.children.length > facts.length) list.lastChild.remove();
   facts.forEach(([value, name], index) => {

@@ -18,6 +18,11 @@ export function reportsOf(site, camera) {
 
 const stream = (figures, kind) => figures?.streams.find((other) => other.kind === kind);
 
+/** Space for recordings, as the recorder that deletes old ones reports it. */
+export function diskOf(site) {
+  return site.processes.map(({ role, reports }) => (role === "record" ? reports[""]?.values : undefined)).find(Boolean);
+}
+
 /** What a tile says: a state (`live`, `waiting`, `off`, `failed`), and why it is not live. */
 export function stateOf(camera, figures, site) {
   const reports = reportsOf(site, camera.name);
@@ -25,6 +30,8 @@ export function stateOf(camera, figures, site) {
   const [frames, video] = [stream(figures, "frames"), stream(figures, "video")];
   const capture = of("capture");
   if (capture?.condition === "failed") return { state: "failed", text: capture.text };
+  const record = of("record");
+  if (record?.condition === "failed") return { state: "failed", text: `recording: ${record.text}` };
   if (frames?.up && frames.rate > 0) return { state: "live", text: "" };
   if (camera.decode === "never" && !camera.raw) {
     return video?.up ? { state: "off", text: "decoding: off, by the configuration" } : { state: "waiting", text: video?.why ?? "" };
