@@ -28,7 +28,7 @@ use site::Site;
 use std::{
     env,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Sender, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -74,13 +74,14 @@ pub fn supervise(file: &Path, demo: bool) -> Result<()> {
     notify(&[NotifyState::Ready]);
 
     let mut before = Instant::now();
-    while let Some(event) = wait(&queue, site.next_start().unwrap_or(TICK).min(TICK)) {
+    loop {
+        // An error is the end of the time: the site keeps a sender.
+        let event = queue.recv_timeout(site.next_start().unwrap_or(TICK).min(TICK)).ok();
         if before.elapsed() > SUSPENDED {
             site.forgive();
         }
         // Everything that has arrived counts before processes are judged by it.
-        let events = event.into_iter().chain(queue.try_iter());
-        if events.into_iter().any(|event| handle(event, file, &mut site)) {
+        if event.into_iter().chain(queue.try_iter()).any(|event| handle(event, file, &mut site)) {
             break;
         }
         site.check_life();
@@ -93,15 +94,6 @@ pub fn supervise(file: &Path, demo: bool) -> Result<()> {
     notify(&[NotifyState::Stopping]);
     site.stop(GRACE);
     Ok(())
-}
-
-/// Waits for an event, at most this time; none at the end of all events.
-fn wait(queue: &Receiver<Event>, time: Duration) -> Option<Option<Event>> {
-    match queue.recv_timeout(time) {
-        Ok(event) => Some(Some(event)),
-        Err(RecvTimeoutError::Timeout) => Some(None),
-        Err(RecvTimeoutError::Disconnected) => None,
-    }
 }
 
 /// Handles an event; returns whether it is the stop.
@@ -119,9 +111,8 @@ fn handle(event: Event, file: &Path, site: &mut Site) -> bool {
 
 /// Applies a changed configuration; one with errors changes nothing.
 fn reload(file: &Path, site: &mut Site) {
-    let now = sd_notify::NotifyState::monotonic_usec_now();
     notify(&[NotifyState::Reloading]);
-    if let Ok(now) = now {
+    if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[now]);
     }
     match Config::load(file, Passwords::Read) {
