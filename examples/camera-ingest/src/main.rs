@@ -18,7 +18,7 @@ mod supervisor;
 mod wall;
 
 use clap::{Args, Parser, Subcommand};
-use config::{Config, Passwords};
+use config::{Camera, Config, Passwords};
 use roles::Role;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
@@ -111,7 +111,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     let (role, part) = match command {
         Command::Run(run) => return supervisor::supervise(&run.config, run.demo),
         Command::Check { file } => return check(&file),
-        Command::Process(process) => return run_process(&process),
+        Command::Process(process) => return run_process(process),
         Command::Schema => return config::print_schema(),
         Command::Capture(part) => (Role::Capture, part),
         Command::Decode(part) => (Role::Decode, part),
@@ -120,9 +120,16 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Model(part) => (Role::Model, part),
         Command::Wall(part) => (Role::Wall, part),
     };
-    let config = Config::load(&part.config, role.passwords())?;
-    let cameras = config.select(&part.cameras)?;
-    run::run_role(role, &config, &cameras)
+    run::run_role(role, part)
+}
+
+impl Part {
+    /// Reads the configuration and the cameras.
+    fn load(&self, role: Role) -> anyhow::Result<(Config, Vec<Camera>)> {
+        let config = Config::load(&self.config, role.passwords())?;
+        let cameras = config.select(&self.cameras)?;
+        Ok((config, cameras))
+    }
 }
 
 /// Prints the plan of a configuration.
@@ -132,15 +139,12 @@ fn check(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_process(OneProcess { config, name }: &OneProcess) -> anyhow::Result<()> {
-    let load = |passwords| Config::load(config, passwords);
+fn run_process(OneProcess { config, name }: OneProcess) -> anyhow::Result<()> {
     // Names of processes depend on no password.
-    let processes = plan::processes(&load(Passwords::Skip)?);
-    let Some(process) = processes.iter().find(|process| process.name == *name) else {
+    let processes = plan::processes(&Config::load(&config, Passwords::Skip)?, &[]);
+    let Some(process) = processes.iter().find(|process| process.name == name) else {
         let known: Vec<_> = processes.iter().map(|process| process.name.as_str()).collect();
         anyhow::bail!("no process '{name}' in the plan, which has {}", known.join(", "));
     };
-    let config = load(process.role.passwords())?;
-    let cameras = config.select(&process.cameras)?;
-    run::run_role(process.role, &config, &cameras)
+    run::run_role(process.role, Part { config, cameras: process.names() })
 }

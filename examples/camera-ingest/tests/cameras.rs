@@ -363,7 +363,7 @@ fn pattern_is_shared_raw_and_encoded() {
         "frames are shared in place"
     );
     let mut decode = place.start("decode cam0");
-    decode.expect("cam0: off: raw video: capture shares its frames");
+    decode.expect("cam0: off: no work for decode");
     decode.stop();
     capture.stop();
 }

@@ -10,8 +10,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::{
     fs,
+    fs::File,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
+    os::unix::fs::FileExt,
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::{Arc, Mutex},
@@ -75,6 +77,22 @@ fn serve(
 
 const OPTIONS: &str = "200 OK|Public: OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN\r\n";
 
+/// Returns the private memory of a process.
+fn memory(pid: u32) -> Vec<u8> {
+    let file = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut found = Vec::new();
+    for line in read_proc(pid, "maps").lines().filter(|line| line.contains(" rw-p ")) {
+        let (begin, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [begin, end] = [begin, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+        let mut part = vec![0; usize::try_from(end - begin).unwrap()];
+        // A part may be gone by now.
+        if file.read_exact_at(&mut part, begin).is_ok() {
+            found.append(&mut part);
+        }
+    }
+    found
+}
+
 /// Returns the content of all files of a folder.
 fn content(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
@@ -115,16 +133,16 @@ fn secrets_reach_capture_alone() {
         let (name, pid) = (running["name"].as_str().unwrap(), running["pid"].as_u64().unwrap());
         let pid = pid.try_into().unwrap();
         assert!(!read_proc(pid, "environ").contains("hunter2"), "{name}");
-        let given = read_proc(pid, "fd/0");
-        assert!(fs::write(format!("/proc/{pid}/fd/0"), "x").is_err(), "memory of {name} is not sealed");
+        let memory = memory(pid);
         let own: &[&str] = match name {
             "capture-cam0" => &["hunter2", "in-query"],
             "capture-cam1" => &["in-path"],
-            "capture-cam2" => &["in/url"],
+            "capture-cam2" => &["in/url", "in%2Furl"],
             _ => &[],
         };
         for secret in SECRETS.into_iter().chain(["in/url"]) {
-            assert_eq!(given.contains(secret), own.contains(&secret), "{secret} of {name}: {given}");
+            let has_it = memory.windows(secret.len()).any(|bytes| bytes == secret.as_bytes());
+            assert_eq!(has_it, own.contains(&secret), "{secret} of {name}");
         }
     }
     signal(site.pid(), Signal::KILL);

@@ -5,9 +5,19 @@
 mod common;
 
 use common::{Place, is, pid, process, runs, signal, wait};
+use frameshare::reader::{self, Frames};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{fs, os::unix::net::UnixDatagram, sync::mpsc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixDatagram,
+    sync::{atomic::Ordering::Relaxed, mpsc},
+    thread,
+    time::Duration,
+};
 
 /// Two cameras that only the page reads.
 const CAMERAS: &str = "[cameras]
@@ -80,16 +90,18 @@ fn reload_changes_only_what_changed() {
     site.expect("the configuration is not changed");
     site.expect("camera-ingest.toml:2: cameras.cam0: ");
 
-    let changed = "cam2 = 'pattern:smpte?rate=5'\ncam1 = 'pattern:snow";
-    place.configure(&CAMERAS.replace("cam1 = 'pattern:ball", changed));
+    let changed = "cam2 = 'pattern:smpte?rate=5'\ncam1 = 'pattern:snow?width=96&height=64&rate=5'\n# ";
+    place.configure(&CAMERAS.replace("cam1 = ", changed));
     site.signal(Signal::HUP);
     let after = control.expect("new cameras", |state| {
+        let text = process(state, "capture-cam1")["reports"]["cam1"]["text"].as_str();
         are_running(state)
             && is(state, "capture-cam2", "cam2", "running")
-            && pid(state, "capture-cam1") != pid(&before, "capture-cam1")
+            && text.is_some_and(|text| text.contains("96x64"))
     });
-    assert_eq!(pid(&after, "capture-cam0"), pid(&before, "capture-cam0"));
-    assert_eq!(process(&after, "capture-cam1")["restarts"], 0, "a changed process is new");
+    for name in ["capture-cam0", "capture-cam1"] {
+        assert_eq!(pid(&after, name), pid(&before, name), "{name}");
+    }
 
     place.configure(&CAMERAS.replace("cam1 = ", "# "));
     site.signal(Signal::HUP);
@@ -98,6 +110,125 @@ fn reload_changes_only_what_changed() {
     });
     assert_eq!(pid(&last, "capture-cam0"), pid(&before, "capture-cam0"));
     wait("end of the socket", || (!place.left().contains(&"cam2.sock".to_owned())).then_some(()));
+}
+
+/// Forty cameras that are recorded and searched for motion, without the first ones.
+fn forty(first: usize) -> String {
+    let camera = |n| format!("c{n:02} = 'pattern:ball?width=64&height=64&rate=1'\n");
+    let cameras: String = (first..40).map(camera).collect();
+    format!("[cameras]\n{cameras}[groups]\ncapture = 8\n[wall]\nlisten = '127.0.0.1:0'\n")
+}
+
+/// Process numbers of all processes but the wall.
+fn pids(state: &Value) -> BTreeMap<String, u64> {
+    let processes = state["processes"].as_array().unwrap().iter();
+    let others = processes.filter(|process| process["role"] != "wall");
+    others.map(|process| (process["name"].to_string(), process["pid"].as_u64().unwrap_or(0))).collect()
+}
+
+#[test]
+fn removed_camera_restarts_no_other_process() {
+    let place = Place::new();
+    place.configure(&forty(0));
+    let site = place.start("run");
+    let mut control = place.control();
+    let group = |n: usize, size: usize| n / size + 1;
+    let are_all_running = |state: &Value, first: usize| {
+        (first..40).all(|n| {
+            let roles = [("capture", 8), ("record", 4), ("motion", 4)];
+            let camera = format!("c{n:02}");
+            roles
+                .iter()
+                .all(|(role, size)| is(state, &format!("{role}-{}", group(n, *size)), &camera, "running"))
+        })
+    };
+    let before = control.expect("running cameras", |state| are_all_running(state, 0));
+    place.configure(&forty(1));
+    site.signal(Signal::HUP);
+    let after = control.expect("end of a camera", |state| {
+        process(state, "record-1")["cameras"][0] == "c01"
+            && !place.left().contains(&"c00.video.sock".to_owned())
+            && is(state, "wall", "c01", "running")
+    });
+    assert!(are_all_running(&after, 1), "{after:#}");
+    assert_eq!(pids(&after), pids(&before));
+    let units = |state: &Value| process(state, "record-1")["reports"]["c01"]["values"]["received"].as_f64();
+    control.expect("further units of the same recording", |state| {
+        assert_eq!(pids(state), pids(&before));
+        units(state) > units(&after) && units(state) > units(&before)
+    });
+    let text = site.text();
+    let restarts: Vec<_> = text.lines().filter(|line| line.contains("stopped: ")).collect();
+    assert!(restarts.len() == 1 && restarts[0].contains("wall: stopped: "), "{restarts:?}");
+}
+
+/// Reads results until a box has this label. The stream does not end before.
+fn read_label(results: &mut Frames, label: &str) {
+    wait(&format!("a box with the label {label}"), || {
+        let frame = results.next_within(Duration::from_secs(1)).expect("the stream goes on")?;
+        let bytes: Vec<u8> = frame.bytes().iter().map(|byte| byte.load(Relaxed)).collect();
+        let result: Value = serde_json::from_slice(&bytes).expect("a result");
+        let boxes = result["value"]["boxes"].as_array().expect("boxes");
+        boxes.iter().any(|found| found["label"] == label).then_some(())
+    });
+}
+
+/// Connects to the page, and reads its messages until one has this text, or until the end.
+fn read_page(address: &str, part: &str) -> Option<TcpStream> {
+    let mut page = TcpStream::connect(address).unwrap();
+    page.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(
+        page,
+        "GET /socket HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    .unwrap();
+    let (mut text, mut buffer) = (String::new(), [0; 4096]);
+    while !text.contains("\"type\":\"history\"") {
+        match page.read(&mut buffer).unwrap() {
+            0 => return None,
+            count => text.push_str(&String::from_utf8_lossy(&buffer[..count])),
+        }
+    }
+    text.contains(part).then_some(page)
+}
+
+#[test]
+fn zone_applies_at_once_and_restarts_no_process() {
+    let place = Place::new();
+    let camera = "[cameras.cam0]\nmain = 'pattern:ball?width=320&height=240&rate=10'\n";
+    let zone = |name: &str| {
+        let points = "[[0, 0], [1, 0], [1, 1], [0, 1]]";
+        format!(
+            "{camera}zones = [{{ name = '{name}', points = {points} }}]\n[wall]\nlisten = '127.0.0.1:0'\n"
+        )
+    };
+    place.configure(&format!("{camera}[wall]\nlisten = '127.0.0.1:0'\n"));
+    let site = place.start("run");
+    let mut control = place.control();
+    let before = control.expect("running roles", |state| {
+        let roles = ["capture-cam0", "record-1", "motion-1", "wall"];
+        roles.iter().all(|role| is(state, role, "cam0", "running"))
+    });
+    let address = process(&before, "wall")["reports"][""]["text"].as_str().unwrap();
+    let address = address.trim_start_matches("http://").trim_end_matches('/');
+    let mut page = read_page(address, "\"zones\":[]").expect("a page without zones");
+    let mut results = Frames::open(&place.stream("cam0.motion"), reader::Config::default()).unwrap();
+    read_label(&mut results, "motion");
+    for name in ["door", "gate"] {
+        place.configure(&zone(name));
+        site.signal(Signal::HUP);
+        read_label(&mut results, name);
+        wait("the end of the page with the zones before", || {
+            (page.read(&mut [0; 4096]).unwrap() == 0).then_some(())
+        });
+        page = wait("the zone on the page", || read_page(address, name));
+    }
+    let after = control.expect("state", |_| true);
+    assert_eq!((pids(&after), pid(&after, "wall")), (pids(&before), pid(&before, "wall")));
+    for process in after["processes"].as_array().unwrap() {
+        assert_eq!(process["restarts"], 0, "{process}");
+    }
 }
 
 #[test]

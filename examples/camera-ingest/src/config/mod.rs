@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use frameshare::Policy;
 use serde::{Deserialize, Serialize};
 use std::{
-    fmt, fs, io,
+    fmt, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -193,15 +193,12 @@ impl Camera {
 }
 
 impl Config {
-    /// Reads a file; `-` is a part of the supervisor's configuration on standard input.
+    /// Reads a file.
     ///
     /// # Errors
     ///
     /// All errors in the file, one a line.
     pub fn load(file: &Path, passwords: Passwords) -> Result<Self> {
-        if file == Path::new("-") {
-            return serde_json::from_reader(io::stdin()).context("no configuration of a supervisor");
-        }
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder, passwords).map_err(|problems| {

@@ -18,7 +18,7 @@ mod status;
 mod testing;
 
 use crate::{
-    config::{Camera, Config, Passwords},
+    config::{Camera, Config, Decode, Passwords},
     report::Reporter,
 };
 use rustix::{
@@ -52,6 +52,37 @@ impl Role {
     /// Returns whether the role reads passwords of cameras: only the one that connects to them.
     pub fn passwords(self) -> Passwords {
         if self == Self::Capture { Passwords::Read } else { Passwords::Skip }
+    }
+
+    /// Returns whether the role has work for a camera.
+    pub fn takes(self, camera: &Camera) -> bool {
+        match self {
+            Self::Capture | Self::Wall => true,
+            Self::Decode => camera.decode != Decode::Never && !camera.main.is_raw(),
+            Self::Record => camera.record,
+            Self::Motion => camera.motion,
+            Self::Model => camera.model,
+        }
+    }
+
+    /// Returns whether the role goes on with a camera whose configuration changes: all keys that
+    /// the role uses are equal, except zones, which apply at once.
+    pub fn goes_on(self, old: &Camera, new: &Camera) -> bool {
+        let uses = |camera: &Camera| {
+            let Camera { main, sub, decode, record, motion, model, policies, .. } = camera;
+            match self {
+                Self::Capture | Self::Model => String::new(),
+                Self::Decode => format!("{decode:?}"),
+                Self::Record => format!("{:?} {motion} {model}", policies.record),
+                Self::Motion => format!("{:?}", policies.motion),
+                Self::Wall => {
+                    let sub = sub.as_ref().map(ToString::to_string);
+                    format!("{main} {sub:?} {decode:?} {record} {motion} {model}")
+                }
+            }
+        };
+        let is_same_source = || (&old.main, &old.sub) == (&new.main, &new.sub);
+        old.name == new.name && uses(old) == uses(new) && (self != Self::Capture || is_same_source())
     }
 }
 

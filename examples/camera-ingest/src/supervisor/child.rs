@@ -2,21 +2,20 @@
 
 //! Child process of a role, with its reports and its log.
 
-use super::{Event, log::Log};
+use super::{Event, log::Log, plan::Planned};
 use crate::{
     config::{Config, hide_variables},
     report::{Line, REPORTS},
-    roles::Role,
 };
 use anyhow::{Context, Result};
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    io::ioctl_fionbio,
+    pipe::fcntl_setpipe_size,
     process::{Pid, Signal, kill_process},
 };
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{BufRead, BufReader, Read, Seek},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::Sender,
@@ -25,6 +24,8 @@ use std::{
 
 /// Longest line of a child that is kept whole.
 const MAX_LINE: u64 = 64 << 10;
+/// Bytes of configurations that a process has not read yet: some thousand cameras.
+const PIPE: usize = 1 << 20;
 
 /// Program, configuration in force and environment of all roles.
 pub struct Starter {
@@ -42,31 +43,21 @@ pub struct Running {
 }
 
 impl Starter {
-    /// Writes the configuration of a process into memory: no disk keeps its secrets.
-    fn part(&self, role: Role, cameras: &[String]) -> Result<File> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = File::from(memfd_create("camera-ingest-config", flags)?);
-        serde_json::to_writer(&file, &self.config.part(cameras, role.passwords())?)?;
-        file.rewind()?;
-        fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
-        Ok(file)
+    /// Returns the configuration of a process, as a line. Secrets are in it for `capture` alone.
+    pub fn part(&self, planned: &Planned) -> Result<String> {
+        let part = self.config.part(&planned.names(), planned.role.passwords())?;
+        Ok(serde_json::to_string(&part)? + "\n")
     }
 
-    /// Starts a role for cameras. Its lines arrive as events with these numbers.
-    pub fn start(
-        &self,
-        name: &str,
-        role: Role,
-        cameras: &[String],
-        generation: u64,
-        events: &Sender<Event>,
-    ) -> Result<Running> {
-        let config = self.part(role, cameras).with_context(|| format!("cannot configure {name}"))?;
+    /// Starts a process. Its lines arrive as events with this number.
+    pub fn start(&self, planned: &Planned, generation: u64, events: &Sender<Event>) -> Result<Running> {
+        let name = &planned.name;
+        let part = self.part(planned).with_context(|| format!("cannot configure {name}"))?;
         let mut command = Command::new(&self.program);
         hide_variables(&mut command);
         let mut child = command
-            .args([&role.command(), "--config", "-"])
-            .args(cameras)
+            .args([&planned.role.command(), "--config", "-"])
+            .args(planned.names())
             .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .env(REPORTS, std::process::id().to_string())
             // They belong to the supervisor.
@@ -75,11 +66,16 @@ impl Starter {
             .env_remove("WATCHDOG_PID")
             // Ctrl-C is for the supervisor, which stops the others.
             .process_group(0)
-            .stdin(config)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
+        if let Some(input) = &child.stdin {
+            ioctl_fionbio(input, true)?;
+            // Fails above the limit of a user, who has few cameras.
+            let _ = fcntl_setpipe_size(input, PIPE);
+        }
         if let Some(output) = child.stdout.take() {
             let (name, log, events) = (name.to_owned(), self.log.clone(), events.clone());
             thread::spawn(move || read_reports(output, &name, generation, &log, &events));
@@ -88,7 +84,9 @@ impl Starter {
             let (name, log) = (name.to_owned(), self.log.clone());
             thread::spawn(move || lines(output).for_each(|line| log.line(&name, &line)));
         }
-        Ok(Running { child, generation })
+        let mut running = Running { child, generation };
+        running.configure(&part);
+        Ok(running)
     }
 }
 
@@ -100,6 +98,14 @@ impl Running {
     /// Returns the exit, if the process has ended.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends the process its configuration. A process that does not read it is killed.
+    pub fn configure(&mut self, part: &str) {
+        let Some(input) = &mut self.child.stdin else { return };
+        if input.write_all(part.as_bytes()).is_err() {
+            self.kill();
+        }
     }
 
     /// Asks the process to end.

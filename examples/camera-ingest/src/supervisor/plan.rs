@@ -3,11 +3,13 @@
 //! Processes of a site: one for each role and group of cameras.
 
 mod overview;
+#[cfg(test)]
+mod tests;
 
 pub use overview::Overview;
 
 use crate::{
-    config::{Access, Camera, Config, Decode, Model, Recording, Wall},
+    config::{Camera, Config},
     roles::Role,
 };
 
@@ -17,72 +19,72 @@ pub struct Planned {
     /// Role and camera, or role and number of the group.
     pub name: String,
     pub role: Role,
-    pub cameras: Vec<String>,
-    /// Everything in the configuration that the process depends on: it is started again when this
-    /// changes.
-    basis: Basis,
-}
-
-/// Parts of the configuration that matter to a role.
-#[derive(Clone, Debug, PartialEq)]
-struct Basis {
-    cameras: Vec<Camera>,
-    access: Access,
-    recording: Option<Recording>,
-    model: Option<Model>,
-    wall: Option<Wall>,
+    pub cameras: Vec<Camera>,
+    /// Maximum number of cameras, and the other settings that the role uses, as text.
+    settings: (usize, String),
 }
 
 impl Planned {
-    fn new(config: &Config, role: Role, name: String, cameras: &[Camera]) -> Self {
-        let basis = Basis {
-            cameras: cameras.to_vec(),
-            access: config.access.clone(),
-            recording: matches!(role, Role::Record | Role::Wall).then(|| config.recording.clone()),
-            model: (role == Role::Model).then(|| config.model.clone()),
-            wall: (role == Role::Wall).then(|| config.wall.clone()),
-        };
-        let cameras = cameras.iter().map(|camera| camera.name.clone()).collect();
-        Self { name, role, cameras, basis }
+    pub fn names(&self) -> Vec<String> {
+        self.cameras.iter().map(|camera| camera.name.clone()).collect()
+    }
+
+    /// Returns whether the process of `old` can go on as this one: all roles but the model and the
+    /// wall start and stop single cameras.
+    pub fn continues(&self, old: &Self) -> bool {
+        let mut pairs = old.cameras.iter().zip(&self.cameras);
+        let mut has_cameras =
+            || old.cameras.len() == self.cameras.len() && pairs.all(|(old, new)| self.role.goes_on(old, new));
+        (&self.name, &self.settings) == (&old.name, &old.settings)
+            && (!matches!(self.role, Role::Model | Role::Wall) || has_cameras())
     }
 }
 
-/// Returns the processes of a configuration, capture first.
-pub fn processes(config: &Config) -> Vec<Planned> {
-    let groups = &config.groups;
-    let everything = config.cameras.len().max(1);
+/// Returns the processes of a configuration, capture first. A camera stays in its process of
+/// `running`; a new one joins the first process that has room.
+pub fn processes(config: &Config, running: &[Planned]) -> Vec<Planned> {
+    let Config { groups, access, recording, model, wall, .. } = config;
     let roles = [
-        (Role::Capture, groups.capture),
-        (Role::Decode, groups.decode),
-        (Role::Record, groups.record),
-        (Role::Motion, groups.motion),
-        (Role::Model, groups.model),
-        (Role::Wall, everything),
+        (Role::Capture, groups.capture, format!("{access:?}")),
+        (Role::Decode, groups.decode, format!("{access:?}")),
+        (Role::Record, groups.record, format!("{recording:?}")),
+        (Role::Motion, groups.motion, String::new()),
+        (Role::Model, groups.model, format!("{model:?}")),
+        (Role::Wall, usize::MAX, format!("{wall:?}")),
     ];
-    roles.into_iter().flat_map(|(role, size)| of_role(config, role, size)).collect()
+    roles.into_iter().flat_map(|(role, size, uses)| of_role(config, role, &(size, uses), running)).collect()
 }
 
-fn of_role(config: &Config, role: Role, size: usize) -> Vec<Planned> {
-    let cameras: Vec<_> = config.cameras.iter().filter(|camera| takes(role, camera)).cloned().collect();
-    let groups = cameras.chunks(size.max(1)).enumerate();
-    let planned = groups.map(|(number, group)| {
-        let name = match (role, group) {
-            (Role::Wall, _) => role.command().to_owned(),
-            (_, [camera]) if size == 1 => format!("{}-{}", role.command(), camera.name),
-            _ => format!("{}-{}", role.command(), number + 1),
-        };
-        Planned::new(config, role, name, group)
-    });
-    planned.collect()
-}
-
-/// Returns whether a role has work for a camera.
-fn takes(role: Role, camera: &Camera) -> bool {
-    match role {
-        Role::Capture | Role::Wall => true,
-        Role::Decode => camera.decode != Decode::Never && !camera.main.is_raw(),
-        Role::Record => camera.record,
-        Role::Motion => camera.motion,
-        Role::Model => camera.model,
+fn of_role(config: &Config, role: Role, settings: &(usize, String), running: &[Planned]) -> Vec<Planned> {
+    let size = settings.0;
+    let is_group = size > 1 && role != Role::Wall;
+    let place = |camera: &Camera| {
+        let mut processes =
+            running.iter().filter(|process| (process.role, process.settings.0) == (role, size));
+        let process = processes.find(|process| process.names().contains(&camera.name));
+        process.filter(|_| is_group).map(|process| process.name.clone())
+    };
+    let cameras = config.cameras.iter().filter(|camera| role.takes(camera));
+    let mut cameras: Vec<_> = cameras.map(|camera| (place(camera), camera.clone())).collect();
+    cameras.sort_by_key(|(place, _)| place.is_none());
+    let mut planned: Vec<Planned> = Vec::new();
+    for (mut place, camera) in cameras {
+        for number in 1.. {
+            let command = role.command();
+            let name = place.take().unwrap_or_else(|| match (role, size) {
+                (Role::Wall, _) => command.to_owned(),
+                (_, 1) => format!("{command}-{}", camera.name),
+                _ => format!("{command}-{number}"),
+            });
+            match planned.iter_mut().find(|process| process.name == name) {
+                Some(process) if process.cameras.len() == size => continue,
+                Some(process) => process.cameras.push(camera),
+                None => {
+                    planned.push(Planned { name, role, cameras: vec![camera], settings: settings.clone() })
+                }
+            }
+            break;
+        }
     }
+    planned
 }

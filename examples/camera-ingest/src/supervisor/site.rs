@@ -77,20 +77,20 @@ impl Site {
     pub fn apply(&mut self, config: &Config) {
         self.hang_timeout = config.hang_timeout;
         self.starter.config = config.clone();
-        let planned = plan::processes(config);
-        let (kept, removed) = std::mem::take(&mut self.entries)
+        let before: Vec<_> = self.entries.iter().map(|entry| entry.planned.clone()).collect();
+        let planned = plan::processes(config, &before);
+        let (mut kept, removed) = std::mem::take(&mut self.entries)
             .into_iter()
-            .partition::<Vec<_>, _>(|entry| planned.contains(&entry.planned));
+            .partition::<Vec<_>, _>(|entry| planned.iter().any(|planned| entry.can_become(planned)));
         for entry in &removed {
             self.event(&entry.planned.name, None, "stopped: the configuration changed");
         }
         stop(removed, super::GRACE);
-        let mut kept: Vec<_> = kept.into_iter().map(Some).collect();
         for planned in planned {
-            let find =
-                |entry: &&mut Option<Entry>| entry.as_ref().is_some_and(|entry| entry.planned == planned);
-            let entry = kept.iter_mut().find(find).and_then(Option::take);
-            self.entries.push(entry.unwrap_or_else(|| Entry::new(planned)));
+            self.entries.push(match kept.iter().position(|entry| entry.can_become(&planned)) {
+                Some(index) => kept.swap_remove(index).with(planned, &self.starter),
+                None => Entry::new(planned),
+            });
         }
         self.is_changed = true;
         self.start_due();
@@ -110,8 +110,8 @@ impl Site {
                 continue;
             }
             self.generations += 1;
-            let Planned { name, role, cameras, .. } = entry.planned.clone();
-            let result = self.starter.start(&name, role, &cameras, self.generations, &self.lines);
+            let name = entry.planned.name.clone();
+            let result = self.starter.start(&entry.planned, self.generations, &self.lines);
             let entry = &mut self.entries[index];
             entry.time = Instant::now();
             entry.alive = entry.time;
@@ -178,6 +178,10 @@ impl Site {
         let Some(entry) = self.entries.iter_mut().find(is_it) else { return };
         entry.alive = Instant::now();
         let Line::Report(report) = line else { return };
+        // A removed camera may still report its end.
+        if !report.camera.is_empty() && !entry.state.cameras.contains(&report.camera) {
+            return;
+        }
         let before = entry.state.reports.insert(report.camera.clone(), report.clone());
         self.is_changed = true;
         if report.is_news_after(before.as_ref()) {
@@ -269,7 +273,7 @@ impl Entry {
         let state = Process {
             name: planned.name.clone(),
             role: planned.role,
-            cameras: planned.cameras.clone(),
+            cameras: planned.names(),
             pid: None,
             restarts: 0,
             started: 0.0,
@@ -279,6 +283,26 @@ impl Entry {
         let now = Instant::now();
         let backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
         Self { planned, running: None, backoff, time: now, alive: now, state }
+    }
+
+    /// Returns whether the process can go on under a changed plan. A process that does not run
+    /// starts anew, without a delay, if the plan changes.
+    fn can_become(&self, planned: &Planned) -> bool {
+        *planned == self.planned || (self.running.is_some() && planned.continues(&self.planned))
+    }
+
+    fn with(mut self, planned: Planned, starter: &Starter) -> Self {
+        self.state.cameras = planned.names();
+        self.state.reports.retain(|camera, _| camera.is_empty() || self.state.cameras.contains(camera));
+        if planned != self.planned
+            && let Some(running) = &mut self.running
+        {
+            match starter.part(&planned) {
+                Ok(part) => running.configure(&part),
+                Err(_) => running.kill(),
+            }
+        }
+        Self { planned, ..self }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     config::Camera,
     report::{Condition, Report, Reporter},
     roles::Context,
+    run::Newest,
 };
 use anyhow::{Context as _, Result};
 use frameshare::Interrupt;
@@ -33,17 +34,17 @@ use std::{net::SocketAddr, sync::Arc, thread};
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// Serves the page until the role is stopped.
-pub fn run(context: &Context) -> Result<()> {
+pub fn run(context: &Context, newest: Newest) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(context))
+    runtime.block_on(serve(context, newest))
 }
 
-async fn serve(context: &Context<'_>) -> Result<()> {
+async fn serve(context: &Context<'_>, newest: Newest) -> Result<()> {
     let listen = context.config.wall.listen;
     let busy = || format!("cannot listen on {listen}: set 'listen' of [wall] to another address");
     let listener = TcpListener::bind(listen).await.with_context(busy)?;
     let address = listener.local_addr()?;
-    let wall = Arc::new(Wall::new(context.cameras, Guard::new(address)?));
+    let wall = Arc::new(Wall::new(context.cameras, newest, Guard::new(address)?));
     report(&context.reporter, context.cameras, address);
     let router = server::router(wall);
     tokio::select! {

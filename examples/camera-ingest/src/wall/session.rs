@@ -55,6 +55,8 @@ impl Session {
         let mut figures = wall.figures.subscribe();
         let mut site = wall.control.subscribe();
         let mut drawn = wall.drawn.subscribe();
+        let mut newest = wall.newest.clone();
+        newest.mark_unchanged();
         let (_results, mut results) = wall.results.subscribe();
         self.text(wall.hello()).await?;
         self.text(wall.history()).await?;
@@ -66,6 +68,8 @@ impl Session {
                     self.receive(&message).await?;
                 }
                 Ok(()) = drawn.changed() => self.send_tiles().await?,
+                // The page connects again, and gets the new zones.
+                Ok(()) = newest.changed() => return Err(End(Some("the configuration has changed"))),
                 output = self.focus.next() => self.send_focus(output).await?,
                 Ok(result) = results.recv() => self.text(result).await?,
                 Ok(()) = figures.changed() => {

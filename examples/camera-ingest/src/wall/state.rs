@@ -8,7 +8,7 @@ use super::{
     guard::Guard,
     media::{Pictures, Results, Size},
 };
-use crate::config::{Camera, Decode};
+use crate::{config::Camera, run::Newest};
 use axum::extract::ws::Utf8Bytes;
 use serde_json::{Value, json};
 use std::sync::{
@@ -21,6 +21,8 @@ use tokio::sync::watch;
 pub struct Wall {
     pub guard: Guard,
     pub cameras: Vec<Arc<CameraView>>,
+    /// The configuration of the same cameras, whose zones change.
+    pub newest: Newest,
     pub results: Results,
     pub figures: Arc<Figures>,
     pub control: Arc<Control>,
@@ -46,7 +48,7 @@ pub struct Made {
 }
 
 impl Wall {
-    pub fn new(cameras: &[Camera], guard: Guard) -> Self {
+    pub fn new(cameras: &[Camera], newest: Newest, guard: Guard) -> Self {
         let drawn = watch::Sender::new(0);
         let views: Vec<_> = cameras.iter().map(|camera| Arc::new(CameraView::new(camera, &drawn))).collect();
         let results = cameras.iter().enumerate().flat_map(|(index, camera)| {
@@ -57,6 +59,7 @@ impl Wall {
         let figures = Figures::observe(cameras, move |camera| made[camera].problem());
         Self {
             guard,
+            newest,
             results: Results::new(results),
             figures,
             control: Control::of_environment(),
@@ -68,7 +71,7 @@ impl Wall {
 
     /// The first message for a page.
     pub fn hello(&self) -> Utf8Bytes {
-        let cameras: Vec<_> = self.cameras.iter().map(|view| describe(&view.camera)).collect();
+        let cameras: Vec<_> = self.newest.borrow().1.iter().map(describe).collect();
         let version = env!("CARGO_PKG_VERSION");
         json!({ "type": "hello", "version": version, "cameras": cameras }).to_string().into()
     }
@@ -123,17 +126,10 @@ impl Made {
 
 /// Describes a camera for the page.
 fn describe(camera: &Camera) -> Value {
-    let decode = match camera.decode {
-        Decode::Main => "main",
-        Decode::Sub => "sub",
-        Decode::Never => "never",
-    };
-    let zones: Vec<_> =
-        camera.zones.iter().map(|zone| json!({ "name": zone.name, "points": zone.points })).collect();
     json!({
         "name": camera.name, "source": camera.main.to_string(),
         "sub": camera.sub.as_ref().map(ToString::to_string),
-        "decode": decode, "raw": camera.main.is_raw(), "zones": zones,
+        "decode": camera.decode, "raw": camera.main.is_raw(), "zones": camera.zones,
         "record": camera.record, "motion": camera.motion, "model": camera.model,
     })
 }

@@ -24,7 +24,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -35,28 +34,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Time without a frame after which the camera counts as away.
 const AWAY: Duration = Duration::from_secs(3);
 
-/// Decodes cameras until the role is stopped.
-pub fn run(context: &Context) -> Result<()> {
-    thread::scope(|scope| {
-        for camera in context.cameras {
-            scope.spawn(move || keep(context, camera));
-        }
-    });
-    Ok(())
-}
-
-fn keep(context: &Context, camera: &Camera) {
+/// Decodes a camera until the role is stopped.
+pub fn run(context: &Context, camera: &Camera) {
     let status = Status::new(&context.reporter, &camera.name);
-    let idle = match camera.decode {
-        Decode::Never => Some("decode = \"never\""),
-        _ if camera.main.is_raw() => Some("raw video: capture shares its frames"),
-        _ => None,
-    };
-    if let Some(text) = idle {
-        status.set("", Condition::Off, text);
-        context.pause(Duration::MAX);
-        return;
-    }
     let mut attempts = Attempts::new(context, &status, "");
     while !context.stop.is_set() {
         let mut begin = None;

@@ -48,6 +48,14 @@ impl Detector {
     /// Returns a detector for images of this size; without zones, for the whole image.
     pub fn new(width: usize, height: usize, zones: &[Zone]) -> Self {
         let (columns, rows) = (width.clamp(1, GRID), height.clamp(1, GRID));
+        let mut detector = Self { width, height, columns, rows, areas: Vec::new(), background: None };
+        detector.set_zones(zones);
+        detector
+    }
+
+    /// Changes the zones; the background stays.
+    pub fn set_zones(&mut self, zones: &[Zone]) {
+        let (columns, rows) = (self.columns, self.rows);
         let center = |cell: usize, cells: usize| (cell as f64 + 0.5) / cells as f64;
         let area = |zone: &Zone| Area {
             label: zone.name.clone(),
@@ -57,11 +65,10 @@ impl Detector {
                 })
                 .collect(),
         };
-        let mut areas: Vec<_> = zones.iter().map(area).collect();
-        if areas.is_empty() {
-            areas.push(Area { label: WHOLE.to_owned(), cells: vec![true; columns * rows] });
+        self.areas = zones.iter().map(area).collect();
+        if zones.is_empty() {
+            self.areas.push(Area { label: WHOLE.to_owned(), cells: vec![true; columns * rows] });
         }
-        Self { width, height, columns, rows, areas, background: None }
     }
 
     /// Returns whether the detector is for images of this size.

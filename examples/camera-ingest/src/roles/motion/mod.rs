@@ -2,8 +2,8 @@
 
 //! Motion detection: reads the frames of cameras in place and publishes a result for each.
 //!
-//! One thread reads all cameras of the process, each with policy `latest`: it always works on the
-//! newest frame, and delays no other reader. Frames in GPU memory come as downloads.
+//! A thread reads each camera, with policy `latest`: it always works on the newest frame, and
+//! delays no other reader. Frames in GPU memory come as downloads.
 
 mod detector;
 
@@ -16,6 +16,7 @@ use crate::{
     config::Camera,
     report::{Condition, Report},
     results::{Keyed, Publisher, Region, Value, time_of},
+    run::Newest,
 };
 use anyhow::{Context as _, Result};
 use detector::Detector;
@@ -35,19 +36,32 @@ const MAX_HELD: u32 = 2;
 /// Time without a frame after which a camera is waited for.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Detects motion until the role is stopped.
-pub fn run(context: &Context) -> Result<()> {
-    let wanted = context.cameras.iter().filter(|camera| camera.motion);
-    let mut watches: Vec<_> = wanted.map(Watch::new).collect();
+/// Detects motion of a camera until the role is stopped, in the zones of the newest configuration.
+pub fn run(context: &Context, camera: &Camera, mut newest: Newest) -> Result<()> {
+    let mut watch = Watch {
+        camera: camera.clone(),
+        input: Input::new(),
+        publisher: None,
+        detector: None,
+        arrived: None,
+        frames: 0,
+        score: 0.0,
+        changes: Changes::default(),
+    };
     let mut set = ReaderSet::default();
     let mut due = Instant::now();
     while !context.stop.is_set() {
-        for watch in &mut watches {
-            watch.open(&mut set, context);
-        }
-        if let Some((key, item)) = set.next(Some(TICK), &context.stop)?
-            && let Some(watch) = watches.iter_mut().find(|watch| watch.input.is(key))
+        if newest.has_changed()?
+            && let Some(camera) = newest.borrow_and_update().1.iter().find(|new| new.name == camera.name)
         {
+            watch.camera.zones.clone_from(&camera.zones);
+            watch.detector.iter_mut().for_each(|detector| detector.set_zones(&camera.zones));
+        }
+        if watch.input.is_due() {
+            let reader = watch.start(context);
+            watch.input.opened(&mut set, reader);
+        }
+        if let Some((key, item)) = set.next(Some(TICK), &context.stop)? {
             let taken = item.map_err(anyhow::Error::from).and_then(|item| watch.take(&item));
             if let Err(error) = taken {
                 set.remove(key);
@@ -56,15 +70,16 @@ pub fn run(context: &Context) -> Result<()> {
         }
         if Instant::now() >= due {
             due = Instant::now() + TICK;
-            watches.iter_mut().for_each(|watch| watch.report(context));
+            let report = watch.state();
+            watch.changes.send(&context.reporter, report);
         }
     }
     Ok(())
 }
 
 /// A camera, its reader and its results.
-struct Watch<'a> {
-    camera: &'a Camera,
+struct Watch {
+    camera: Camera,
     input: Input,
     publisher: Option<Publisher>,
     detector: Option<Detector>,
@@ -74,30 +89,10 @@ struct Watch<'a> {
     changes: Changes,
 }
 
-impl<'a> Watch<'a> {
-    fn new(camera: &'a Camera) -> Self {
-        Self {
-            camera,
-            input: Input::new(),
-            publisher: None,
-            detector: None,
-            arrived: None,
-            frames: 0,
-            score: 0.0,
-            changes: Changes::default(),
-        }
-    }
-
-    /// Opens the streams if they are not open, without waiting for the exporter.
-    fn open(&mut self, set: &mut ReaderSet, context: &Context) {
-        if self.input.is_due() {
-            let reader = self.start(context);
-            self.input.opened(set, reader);
-        }
-    }
-
+impl Watch {
+    /// Opens the streams, without waiting for the exporter.
     fn start(&mut self, context: &Context) -> Result<Reader> {
-        let Camera { name, policies, .. } = self.camera;
+        let Camera { name, policies, .. } = &self.camera;
         if self.publisher.is_none() {
             self.publisher = Some(Publisher::open(&self.camera.motion_results(), &context.stop)?);
         }
@@ -136,11 +131,6 @@ impl<'a> Watch<'a> {
         let mut copy = vec![0; width * height];
         luma.copy_to(&mut copy, width)?;
         Ok(detector.next(|row| &copy[row * width..][..width]))
-    }
-
-    fn report(&mut self, context: &Context) {
-        let report = self.state();
-        self.changes.send(&context.reporter, report);
     }
 
     fn state(&self) -> Report {

@@ -4,7 +4,7 @@
 //! results of motion detection and the model beside them.
 //!
 //! One thread for each camera reads its streams and writes its files; no camera waits for another
-//! one's disk. The main thread deletes old segments, and one more reads finished ones.
+//! one's disk, and one more reads its finished segments. One for all deletes old segments.
 
 mod camera;
 mod files;
@@ -18,13 +18,15 @@ mod tests;
 mod unit;
 
 use super::Context;
-use crate::report::{Condition, Report};
+use crate::{
+    config::Camera,
+    report::{Condition, Report},
+};
 use anyhow::Result;
 use proof::Prover;
 use retention::{Retention, Round};
 use std::{
     collections::BTreeMap,
-    thread,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -34,28 +36,13 @@ const BETWEEN_DELETIONS: Duration = Duration::from_secs(5);
 const FULL: Duration = Duration::from_secs(3600);
 const DAY: f64 = 86_400.0;
 
-/// Records cameras until the role is stopped.
-pub fn run(context: &Context) -> Result<()> {
-    let prover = Prover::start()?;
-    thread::scope(|scope| {
-        let cameras = context.cameras.iter().filter(|camera| camera.record).map(|camera| {
-            let recording = || camera::record(camera, context, &prover);
-            thread::Builder::new().name(format!("record {}", camera.name)).spawn_scoped(scope, recording)
-        });
-        let threads = cameras.collect::<Result<Vec<_>, _>>();
-        if threads.is_ok() {
-            delete_old(context);
-        }
-        // Without all threads, none is left behind.
-        context.stop.set();
-        let results = threads?.into_iter().map(|thread| thread.join().expect("no recorder panics"));
-        results.collect::<Result<Vec<_>>>()
-    })?;
-    Ok(())
+/// Records a camera until the role is stopped.
+pub fn run(context: &Context, camera: &Camera) -> Result<()> {
+    camera::record(camera, context, &Prover::start()?)
 }
 
 /// Deletes old segments until the role is stopped, if no other process does.
-fn delete_old(context: &Context) {
+pub fn delete_old(context: &Context) {
     let folder = &context.config.recording.folder;
     let mut retention = None;
     // While it comes now and then, the disk is full of recordings.

@@ -2,9 +2,9 @@
 
 //! The plan of a configuration as text: cameras, processes, streams and their readers.
 
-use super::{Planned, processes};
+use super::processes;
 use crate::{
-    config::{Camera, Config, Decode, units::rounded},
+    config::{Access, Camera, Config, Decode, units::rounded},
     roles::{Role, record::retention::Recordings},
 };
 use std::{
@@ -21,41 +21,33 @@ pub struct Overview<'a>(pub &'a Config);
 impl fmt::Display for Overview<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = self.0;
-        let processes = processes(config);
+        let processes = processes(config, &[]);
         writeln!(f, "cameras")?;
         for camera in &config.cameras {
             writeln!(f, "  {:<16} {}", camera.name, sources(camera))?;
         }
         writeln!(f, "\nprocesses")?;
         for process in &processes {
-            writeln!(f, "  {:<16} {}", process.name, process.cameras.join(" "))?;
+            writeln!(f, "  {:<16} {}", process.name, process.names().join(" "))?;
         }
         writeln!(f, "\nstreams          exported by      read by")?;
         for camera in &config.cameras {
-            for stream in streams(camera) {
-                let name = |role| find(&processes, role, camera).unwrap_or("-");
-                let readers: Vec<_> = stream
-                    .readers
-                    .iter()
-                    .filter_map(|(role, policy)| {
-                        Some(format!("{} ({policy})", find(&processes, *role, camera)?))
-                    })
-                    .collect();
-                writeln!(f, "  {:<16} {:<16} {}", stream.name, name(stream.exporter), readers.join(", "))?;
+            let find = |role| {
+                let mut of_role = processes.iter().filter(|process| process.role == role);
+                of_role.find(|process| process.cameras.contains(camera)).map(|process| process.name.as_str())
+            };
+            for (stream, exporter, readers) in streams(camera) {
+                let read = |(role, policy)| Some(format!("{} ({policy})", find(role)?));
+                let readers: Vec<_> = readers.into_iter().filter_map(read).collect();
+                let exporter = find(exporter).unwrap_or("-");
+                writeln!(f, "  {stream:<16} {exporter:<16} {}", readers.join(", "))?;
             }
         }
         write!(f, "\nrecordings in {}", config.recording.folder.display())?;
         writeln!(f, "{}", filling(config).unwrap_or_default())?;
         writeln!(f, "page at http://{}/", config.wall.listen)?;
-        let access = &config.access;
-        if access.users.is_empty() && access.groups.is_empty() {
-            return writeln!(f, "streams are for this user and root");
-        }
-        writeln!(
-            f,
-            "streams are for this user, root, users {:?} and groups {:?}",
-            access.users, access.groups
-        )
+        let Access { users, groups } = &config.access;
+        writeln!(f, "streams are for this user, root, users {users:?} and groups {groups:?}")
     }
 }
 
@@ -72,12 +64,8 @@ fn filling(config: &Config) -> Option<String> {
     Some(format!(", the last {} within max-size, at {what}", rounded(time)))
 }
 
-/// A stream of a camera and its planned readers.
-struct Stream {
-    name: String,
-    exporter: Role,
-    readers: Vec<(Role, String)>,
-}
+/// A stream of a camera, its exporter, and its planned readers with their policies.
+type Stream = (String, Role, Vec<(Role, String)>);
 
 fn sources(camera: &Camera) -> String {
     let decoded = match camera.decode {
@@ -92,12 +80,6 @@ fn sources(camera: &Camera) -> String {
     }
 }
 
-fn find<'a>(processes: &'a [Planned], role: Role, camera: &Camera) -> Option<&'a str> {
-    let process =
-        processes.iter().find(|process| process.role == role && process.cameras.contains(&camera.name));
-    process.map(|process| process.name.as_str())
-}
-
 fn streams(camera: &Camera) -> Vec<Stream> {
     let reader = |role, policy: frameshare::Policy| (role, format!("{policy:?}").to_lowercase());
     let latest = frameshare::Policy::Latest;
@@ -105,31 +87,24 @@ fn streams(camera: &Camera) -> Vec<Stream> {
     let decoder = |from: Decode| (camera.decode == from && !is_raw).then(|| reader(Role::Decode, latest));
     let recorder = reader(Role::Record, camera.policies.record);
     let wall = || reader(Role::Wall, latest);
-    let mut streams = vec![Stream {
-        name: camera.encoded(),
-        exporter: Role::Capture,
-        readers: [recorder.clone()].into_iter().chain(decoder(Decode::Main)).chain([wall()]).collect(),
-    }];
+    let encoded = [recorder.clone()].into_iter().chain(decoder(Decode::Main)).chain([wall()]).collect();
+    let mut streams = vec![(camera.encoded(), Role::Capture, encoded)];
     if camera.sub.is_some() {
         let readers = decoder(Decode::Sub).into_iter().collect();
-        streams.push(Stream { name: camera.encoded_sub(), exporter: Role::Capture, readers });
+        streams.push((camera.encoded_sub(), Role::Capture, readers));
     }
     if !is_raw {
-        streams.push(Stream { name: camera.audio(), exporter: Role::Capture, readers: vec![recorder] });
+        streams.push((camera.audio(), Role::Capture, vec![recorder]));
     }
     if is_raw || camera.decode != Decode::Never {
         let motion = reader(Role::Motion, camera.policies.motion);
         let model = reader(Role::Model, camera.policies.model);
         let exporter = if is_raw { Role::Capture } else { Role::Decode };
-        streams.push(Stream { name: camera.frames(), exporter, readers: vec![motion, model, wall()] });
+        streams.push((camera.frames(), exporter, vec![motion, model, wall()]));
     }
-    for (name, role, is_on) in [
-        (camera.motion_results(), Role::Motion, camera.motion),
-        (camera.model_results(), Role::Model, camera.model),
-    ] {
-        if is_on {
-            let readers = vec![reader(Role::Record, latest), wall()];
-            streams.push(Stream { name, exporter: role, readers });
+    for (name, role) in [(camera.motion_results(), Role::Motion), (camera.model_results(), Role::Model)] {
+        if role.takes(camera) {
+            streams.push((name, role, vec![reader(Role::Record, latest), wall()]));
         }
     }
     streams
