@@ -36,6 +36,8 @@ const SUB: &str = "small/sub=160x96@10";
 const SIZES: [&str; 2] = ["160x96@10", "192x108@10"];
 /// Cameras of one recorder.
 const GROUP: usize = 4;
+/// Maximum number of frames that are sent after a later one.
+const REORDERED: u32 = 7;
 const BETWEEN_FAULTS: Duration = Duration::from_secs(10);
 /// Frames of a camera, in a loop.
 const LOOP: u32 = 600;
@@ -90,6 +92,8 @@ struct Run {
     servers: [Server; 3],
     is_edited: bool,
     victims: Vec<String>,
+    /// Finished segments are kept here: a full disk makes the recorder delete the oldest ones.
+    kept: tempfile::TempDir,
     /// Faults, with the time that each took.
     faults: Vec<(Fault, Duration)>,
 }
@@ -112,7 +116,22 @@ impl Run {
         let names = site.processes();
         let names = names.iter().filter_map(|process| process["name"].as_str().map(str::to_owned));
         let victims = names.filter(|name| name != "wall").collect();
-        Self { seed, site, servers, is_edited: false, victims, faults: Vec::new() }
+        let kept = tempfile::tempdir().expect("a folder");
+        Self { seed, site, servers, is_edited: false, victims, kept, faults: Vec::new() }
+    }
+
+    /// Keeps the finished segments.
+    fn keep(&self) {
+        for (name, _) in CAMERAS {
+            let (from, to) = (self.site.place.path("recordings").join(name), self.kept.path().join(name));
+            fs::create_dir_all(&to).expect("a folder");
+            for file in fs::read_dir(from).expect("recordings").flatten() {
+                if file.path().extension().is_some_and(|ending| ending == "mkv") {
+                    // It is there already, or deleted by now.
+                    let _ = fs::hard_link(file.path(), to.join(file.file_name()));
+                }
+            }
+        }
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -231,6 +250,7 @@ fn every_frame_is_recorded_or_explained_for_long() {
     let (mut usages, mut last) = (Vec::new(), survivors(&run.site));
     while begin.elapsed() < Duration::from_secs(60 * minutes) {
         let fault = run.choose(can_fill);
+        run.keep();
         run.apply(fault);
         thread::sleep(BETWEEN_FAULTS);
         let usage = survivors(&run.site);
@@ -250,23 +270,32 @@ fn every_frame_is_recorded_or_explained_for_long() {
     }
     let explained: Vec<_> = (0..CAMERAS.len()).map(|camera| run.explained(camera)).collect();
     println!("{} faults", run.faults.len());
-    let place = run.site.stop();
+    run.keep();
+    let Run { site, kept, .. } = run;
+    let place = site.stop();
     check_usages(&usages);
     let mut faults = Vec::new();
     for ((witness, (name, _)), (faults_of, frames)) in witnesses.into_iter().zip(CAMERAS).zip(explained) {
         let sent = numbers_of(&witness.end());
-        let recorded = Recording::numbers(&Recording::all(&place.path("recordings").join(name)));
+        for file in fs::read_dir(place.path("recordings").join(name)).expect("recordings").flatten() {
+            let _ = fs::rename(file.path(), kept.path().join(name).join(file.file_name()));
+        }
+        let recorded = Recording::numbers(&Recording::all(&kept.path().join(name)));
         let found = compare(&recorded, &sent);
         let count = |(first, last): &(u32, u32)| ((last + LOOP - first) % LOOP + 1) as usize;
         let missing: usize = found.missing.iter().map(count).sum();
+        // Frames of one place are not in the order in which they were sent.
+        let mut places = found.missing.clone();
+        places.dedup_by(|next, last| (next.0 + LOOP - last.1) % LOOP <= REORDERED);
         println!(
             "{name}: {} of {} frames recorded, {missing} missing in {} places, {} faults explain up to {frames}",
             recorded.len(),
             sent.len(),
-            found.missing.len(),
+            places.len(),
             faults_of
         );
-        if found.missing.len() > faults_of || missing > frames || !found.foreign.is_empty() {
+        // The end of a capture process may cost the witness more of its last frames than the recorder.
+        if places.len() > faults_of || missing > frames || found.foreign.len() > frames {
             faults.push(format!("{name}: {found:?}"));
         }
     }
