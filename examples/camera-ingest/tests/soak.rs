@@ -294,7 +294,8 @@ fn every_frame_is_recorded_or_explained_for_long() {
             places.len(),
             faults_of
         );
-        // The end of a capture process may cost the witness more of its last frames than the recorder.
+        // The end of a capture process may cost the witness more of the last frames than the
+        // recorder.
         if places.len() > faults_of || missing > frames || found.foreign.len() > frames {
             faults.push(format!("{name}: {found:?}"));
         }
