@@ -7,7 +7,7 @@ use crate::{
     Part,
     config::{Camera, Config},
     report::{Condition, Report, Reporter},
-    roles::{self, Context, Role},
+    roles::{self, Context, Loaded, Newest, Role},
     wall,
 };
 use anyhow::{Context as _, Result};
@@ -34,11 +34,6 @@ const TICK: Duration = Duration::from_millis(200);
 /// Interval of checks, and maximum time, while threads end.
 const STEP: Duration = Duration::from_millis(10);
 const GRACE: Duration = Duration::from_secs(4);
-
-/// A configuration, and its cameras that this process serves.
-type Loaded = Arc<(Config, Vec<Camera>)>;
-/// The newest one, and its changes.
-pub type Newest = watch::Receiver<Loaded>;
 
 /// Runs a role until it is stopped.
 pub fn run_role(role: Role, part: Part) -> Result<()> {

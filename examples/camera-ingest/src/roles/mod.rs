@@ -27,9 +27,11 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// Job of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,6 +87,11 @@ impl Role {
         old.name == new.name && uses(old) == uses(new) && (self != Self::Capture || is_same_source())
     }
 }
+
+/// A configuration, and its cameras that this process serves.
+pub type Loaded = Arc<(Config, Vec<Camera>)>;
+/// The newest one, and its changes.
+pub type Newest = watch::Receiver<Loaded>;
 
 /// Parameters of a role. It runs until SIGINT or SIGTERM, which end it cleanly.
 pub struct Context<'a> {

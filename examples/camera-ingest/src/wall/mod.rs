@@ -22,8 +22,7 @@ mod state;
 use crate::{
     config::Camera,
     report::{Condition, Report, Reporter},
-    roles::Context,
-    run::Newest,
+    roles::{Context, Newest},
 };
 use anyhow::{Context as _, Result};
 use frameshare::Interrupt;

@@ -8,7 +8,7 @@ use super::{
     guard::Guard,
     media::{Pictures, Results, Size},
 };
-use crate::{config::Camera, run::Newest};
+use crate::{config::Camera, roles::Newest};
 use axum::extract::ws::Utf8Bytes;
 use serde_json::{Value, json};
 use std::sync::{

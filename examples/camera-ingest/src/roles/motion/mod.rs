@@ -8,7 +8,7 @@
 mod detector;
 
 use super::{
-    Context,
+    Context, Newest,
     changes::Changes,
     input::{self, Input},
 };
@@ -16,7 +16,6 @@ use crate::{
     config::Camera,
     report::{Condition, Report},
     results::{Keyed, Publisher, Region, Value, time_of},
-    run::Newest,
 };
 use anyhow::{Context as _, Result};
 use detector::Detector;
