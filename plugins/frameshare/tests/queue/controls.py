@@ -24,7 +24,7 @@ FAULTS = [
     ("old-units-clamped", PLUGIN + "times/live.rs", "self.lead = self.lead.max(earliest - time);", ""),
     ("decoding-times-lost", PLUGIN + "src/frames.rs", "descriptor.dts.and_then(|dts| time.of(dts))", "None"),
     ("metas-lost", PLUGIN + "src/frames.rs", "= metas.add_to(", "= Metas::default().add_to("),
-    ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost > 0 {", "{"),
+    ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost_before > 0 {", "{"),
     ("skips-uncounted", PLUGIN + "src/delivery.rs", "running.skipped = running.skipped.saturating_add(missing);", "let _ = missing;"),
     ("two-segments", PLUGIN + "src/negotiation.rs", "if running.settings.is_live {\n                self.push_segment", "if true {\n                self.push_segment"),
     ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(times);", ""),
