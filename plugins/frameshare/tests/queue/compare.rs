@@ -458,9 +458,12 @@ impl<'a> Comparison<'a> {
             self.found.push(format!("{lost} units are missing before unit {}", unit.sequence));
         }
         // Frames that a stopped exporter has not handed over are counted in `stats` alone.
-        if lost > 0 && !self.is_first && restarts == 0 && unit.lost_before != lost {
-            let counted = unit.lost_before;
-            self.found.push(format!("unit {} follows {lost} lost ones, and says {counted}", unit.sequence));
+        let is_marked = unit.lost_before == lost && unit.flags.contains(gst::BufferFlags::DISCONT);
+        if lost > 0 && !self.is_first && restarts == 0 && !is_marked {
+            let (counted, flags) = (unit.lost_before, unit.flags);
+            let number = unit.sequence;
+            self.found
+                .push(format!("unit {number} follows {lost} lost ones, says {counted}, and has {flags:?}"));
         }
         let breaks = self.constant.may_move() || lost > 0 || wanted.is_flushed;
         self.constant.is_marked |= unit.flags.contains(gst::BufferFlags::DISCONT);
