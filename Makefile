@@ -126,10 +126,15 @@ soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUT
 
 # Results are those of tests/soak.rs, which prints them.
 .PHONY: soak-ingest
-soak-ingest: ## 8 cameras of the ingest demo with a kill of a random process every 10 s (MINUTES=30)
+soak-ingest: ## 8 odd cameras of the ingest demo, a fault every 10 s, and a comparison of all frames (MINUTES=30)
 	@tools/setup.sh build play ingest
 	cargo build --release --locked --package camera-ingest --package rtsp-cameras
-	MINUTES=$(MINUTES) tools/results.py run soak-ingest cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
+	@# A small disk of its own, which can be filled, where users can make one.
+	@disk=$$(mktemp -d); trap 'rmdir "$$disk"' EXIT; \
+	on_disk=(unshare --user --map-root-user --mount sh -c 'mount -t tmpfs -o size=1g tmpfs "$$0" && TMPDIR=$$0 exec "$$@"' "$$disk"); \
+	"$${on_disk[@]}" true || on_disk=(); \
+	MINUTES=$(MINUTES) tools/results.py run soak-ingest "$${on_disk[@]}" \
+		cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
 
 .PHONY: audit
 audit: ## check licenses, sources and dependencies between crates
