@@ -493,7 +493,9 @@ impl<'a> Comparison<'a> {
         let until = self.connection.until;
         let pauses = between(&self.connection.pauses, self.last, until);
         let Some((position, unit)) = wanted.unit else {
-            self.constant.moves += between(&self.connection.restarts, self.last, until) + pauses;
+            let restarts = between(&self.connection.restarts, self.last, until);
+            self.opens = self.is_first || restarts > 0;
+            self.constant.moves += restarts + pauses;
             return self.last_events(wanted.events, got);
         };
         // No key unit has come since the last loss, or the reader stood still for so long that
