@@ -100,6 +100,9 @@ fn run_cameras(role: Role, context: &Context, mut newest: Newest) -> Result<()> 
     while !context.stop.is_set() && !running.iter().any(|running| running.thread.is_finished()) {
         if newest.has_changed()? {
             let loaded = newest.borrow_and_update().clone();
+            if role == Role::Capture {
+                roles::capture::bound_memory(loaded.1.len());
+            }
             let is_over =
                 |running: &mut Running| !loaded.1.iter().any(|new| role.goes_on(&running.camera, new));
             end(running.extract_if(.., is_over).collect())?;
@@ -127,9 +130,9 @@ fn start(role: Role, context: &Context, camera: Camera, newest: &Newest) -> Resu
                 context.reporter.send(&Report { camera, condition, text, values: Default::default() });
                 context.pause(Duration::MAX);
             }
-            Role::Capture => roles::capture::run(&context)?,
+            Role::Capture => roles::capture::run(&context, &camera),
             Role::Decode => roles::decode::run(&context, &camera),
-            Role::Record => roles::record::run(&context, &camera)?,
+            Role::Record => roles::record::record(&camera, &context)?,
             _ => roles::motion::run(&context, &camera, newest)?,
         }
         Ok(())

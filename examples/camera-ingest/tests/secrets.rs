@@ -269,3 +269,16 @@ fn recordings_are_not_readable_by_others() {
         assert_eq!(mode(&place.path(folder)), 0o750, "{folder}");
     }
 }
+
+#[test]
+fn memory_of_capture_is_bounded_by_the_number_of_its_cameras() {
+    let place = Place::new();
+    let camera = |number| format!("cam{number} = 'pattern:ball?width=64&height=64&rate=10'\n");
+    place.configure(&format!("[cameras]\n{}{}{}", camera(0), camera(1), camera(2)));
+    let mut capture = place.start("capture");
+    (0..3).for_each(|number| _ = capture.expect(&format!("cam{number}: running")));
+    let limits = read_proc(capture.pid(), "limits");
+    let data = limits.lines().find(|line| line.starts_with("Max data size")).unwrap();
+    assert_eq!(data.split_whitespace().nth(3), Some((1024 << 20).to_string().as_str()), "{data}");
+    capture.stop();
+}

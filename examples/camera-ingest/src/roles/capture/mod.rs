@@ -35,25 +35,25 @@ const STALLED: Duration = Duration::from_secs(10);
 /// 80 MB, a raw one with its encoder 270 MB. Frames and units in shared memory are not counted.
 const MEMORY: u64 = 256 << 20;
 
-/// Receives cameras until the role is stopped.
-pub fn run(context: &Context) -> Result<()> {
+/// Bounds the memory of a process that receives so many cameras.
+pub fn bound_memory(cameras: usize) {
     let limit = getrlimit(Resource::Data);
-    let current = Some(MEMORY * (1 + context.cameras.len() as u64));
+    let current = Some(MEMORY * (1 + cameras as u64));
     // Fails if the hard limit is lower, which bounds the memory as well.
     let _ = setrlimit(Resource::Data, Rlimit { current, ..limit });
+}
+
+/// Receives a camera until the role is stopped.
+pub fn run(context: &Context, camera: &Camera) {
+    let status = Arc::new(Status::new(&context.reporter, &camera.name));
     thread::scope(|scope| {
-        for camera in context.cameras {
-            let status = Arc::new(Status::new(&context.reporter, &camera.name));
-            if let Some(sub) = &camera.sub {
-                let stream = Stream { context, camera, source: sub, part: "sub", status: status.clone() };
-                scope.spawn(move || stream.keep());
-            }
-            let part = if camera.sub.is_some() { "main" } else { "" };
-            let stream = Stream { context, camera, source: &camera.main, part, status };
+        if let Some(sub) = &camera.sub {
+            let stream = Stream { context, camera, source: sub, part: "sub", status: status.clone() };
             scope.spawn(move || stream.keep());
         }
+        let part = if camera.sub.is_some() { "main" } else { "" };
+        Stream { context, camera, source: &camera.main, part, status }.keep();
     });
-    Ok(())
 }
 
 /// One stream of a camera.

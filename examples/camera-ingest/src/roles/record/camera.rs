@@ -3,7 +3,6 @@
 //! Streams of one camera: reads them, opens them again, and reports.
 
 use super::{
-    proof::Prover,
     recorder::{Figures, Recorder},
     unit::Unit,
 };
@@ -52,8 +51,8 @@ struct Stream {
 }
 
 /// Records a camera until the role is stopped.
-pub fn record(camera: &Camera, context: &Context, prover: &Prover) -> Result<()> {
-    let Some(recorder) = open(camera, context, prover) else { return Ok(()) };
+pub fn record(camera: &Camera, context: &Context) -> Result<()> {
+    let Some(recorder) = open(camera, context) else { return Ok(()) };
     let mut recording = Recording {
         camera,
         context,
@@ -68,11 +67,11 @@ pub fn record(camera: &Camera, context: &Context, prover: &Prover) -> Result<()>
 }
 
 /// Opens the recorder; waits while its folder cannot be used. None if the role is stopped.
-fn open(camera: &Camera, context: &Context, prover: &Prover) -> Option<Recorder> {
+fn open(camera: &Camera, context: &Context) -> Option<Recorder> {
     let recording = &context.config.recording;
     let mut known = String::new();
     loop {
-        match Recorder::open(&recording.folder, &camera.name, recording.segment, prover.clone()) {
+        match Recorder::open(&recording.folder, &camera.name, recording.segment) {
             Ok(recorder) => return Some(recorder),
             Err(error) => {
                 let text = format!("{error:#}");

@@ -17,13 +17,11 @@ mod sidecar;
 mod tests;
 mod unit;
 
+pub use camera::record;
+
 use super::Context;
-use crate::{
-    config::Camera,
-    report::{Condition, Report},
-};
-use anyhow::Result;
-use proof::Prover;
+use crate::report::{Condition, Report};
+
 use retention::{Retention, Round};
 use std::{
     collections::BTreeMap,
@@ -36,41 +34,34 @@ const BETWEEN_DELETIONS: Duration = Duration::from_secs(5);
 const FULL: Duration = Duration::from_secs(3600);
 const DAY: f64 = 86_400.0;
 
-/// Records a camera until the role is stopped.
-pub fn run(context: &Context, camera: &Camera) -> Result<()> {
-    camera::record(camera, context, &Prover::start()?)
-}
-
 /// Deletes old segments until the role is stopped, if no other process does.
 pub fn delete_old(context: &Context) {
-    let folder = &context.config.recording.folder;
+    let recording = &context.config.recording;
     let mut retention = None;
     // While it comes now and then, the disk is full of recordings.
     let mut was_tight: Option<Instant> = None;
     loop {
-        let round = match &mut retention {
-            None => Retention::open(folder).map(|opened| {
-                retention = opened;
-                None
+        let report = match &mut retention {
+            None => Retention::open(&recording.folder).map(|opened| retention = opened).err().map(failed),
+            Some(retention) => Some(match retention.apply(recording, SystemTime::now()) {
+                Ok(round) => {
+                    if round.deleted > 0 {
+                        log::info!("deleted {} old segments", round.deleted);
+                    }
+                    was_tight = round.was_tight.then(Instant::now).or(was_tight);
+                    state(&round, was_tight.is_some_and(|at| at.elapsed() < FULL))
+                }
+                Err(error) => failed(error),
             }),
-            Some(retention) => retention.apply(&context.config.recording, SystemTime::now()).map(Some),
         };
-        if let Ok(Some(round)) = &round {
-            was_tight = round.was_tight.then(Instant::now).or(was_tight);
-        }
-        let is_tight = was_tight.is_some_and(|at| at.elapsed() < FULL);
-        if let Some(report) =
-            round.map_or_else(|error| Some(failed(&error)), |round| Some(state(&round?, is_tight)))
-        {
-            context.reporter.send(&report);
-        }
+        report.iter().for_each(|report| context.reporter.send(report));
         if !context.pause(BETWEEN_DELETIONS) {
             return;
         }
     }
 }
 
-fn failed(error: &anyhow::Error) -> Report {
+fn failed(error: anyhow::Error) -> Report {
     let text = format!("cannot delete old segments: {error:#}");
     Report { camera: String::new(), condition: Condition::Failed, text, values: BTreeMap::new() }
 }

@@ -2,9 +2,10 @@
 
 //! Proof of recordings: what a finished file yields, compared with the units that it was given.
 //!
-//! A muxer may drop a unit without an error. So a thread of the process reads each finished segment
-//! once, which the system still has in memory then.
+//! A muxer may drop a unit without an error. So a thread reads each finished segment once, which
+//! the system still has in memory then.
 
+use crate::roles::pipeline::{Pipeline, make};
 use anyhow::{Context, Result};
 use gst::prelude::*;
 use std::{
@@ -35,46 +36,59 @@ pub struct Proof {
     pub counts: Counts,
 }
 
-/// A segment to be read.
-struct Job {
-    file: PathBuf,
-    given: Vec<Given>,
-    answer: Sender<Proof>,
-}
+/// A finished file, and the units that it was given.
+type Job = (PathBuf, Vec<Given>);
 
-/// Hands segments to the thread that reads them. The thread ends with its last clone.
-#[derive(Clone)]
-pub struct Prover(Sender<Job>);
+/// A thread that reads the segments of a camera. It ends with this.
+pub struct Prover {
+    jobs: Sender<Job>,
+    proofs: Receiver<Proof>,
+    /// Number of segments whose proof was not taken.
+    open: usize,
+}
 
 impl Prover {
     pub fn start() -> Result<Self> {
-        let (sender, jobs) = channel();
-        thread::Builder::new().name("proof".into()).spawn(move || prove_all(&jobs))?;
-        Ok(Self(sender))
+        let (jobs, given) = channel();
+        let (answers, proofs) = channel();
+        thread::Builder::new().name("proof".into()).spawn(move || prove_all(&given, &answers))?;
+        Ok(Self { jobs, proofs, open: 0 })
     }
 
-    /// Has a file read, which was given these units. The answer is sent later.
-    pub fn prove(&self, file: PathBuf, given: Vec<Given>, answer: Sender<Proof>) {
-        let _ = self.0.send(Job { file, given, answer });
+    /// Has a file read, which was given these units.
+    pub fn prove(&mut self, file: PathBuf, given: Vec<Given>) {
+        self.open += usize::from(self.jobs.send((file, given)).is_ok());
+    }
+
+    /// Returns the next proof, if there is one by now.
+    pub fn next(&mut self) -> Option<Proof> {
+        let proof = self.proofs.try_recv().ok()?;
+        self.open -= 1;
+        Some(proof)
+    }
+
+    /// Returns whether all proofs were taken.
+    pub fn is_done(&self) -> bool {
+        self.open == 0
     }
 }
 
-fn prove_all(jobs: &Receiver<Job>) {
-    for Job { file, given, answer } in jobs {
+fn prove_all(jobs: &Receiver<Job>, answers: &Sender<Proof>) {
+    for (file, given) in jobs {
         let found = times(&file).unwrap_or_else(|error| {
             log::warn!("cannot read {}: {error:#}", file.display());
             Vec::new()
         });
-        let _ = answer.send(Proof { counts: compare(&given, &found), file });
+        let _ = answers.send(Proof { counts: compare(&given, &found), file });
     }
 }
 
 /// Returns the times of the units of video in a file, in ns. A file may be cut.
 fn times(file: &Path) -> Result<Vec<u64>> {
-    let source = gst::ElementFactory::make("filesrc").property("location", file).build()?;
-    let demuxer = gst::ElementFactory::make("matroskademux").build()?;
+    let (source, demuxer) = (make("filesrc")?, make("matroskademux")?);
+    source.set_property("location", file);
     let sink = gst_app::AppSink::builder().sync(false).build();
-    let pipeline = Stopped(gst::Pipeline::new());
+    let pipeline = Pipeline::new();
     pipeline.0.add_many([&source, &demuxer, sink.upcast_ref()])?;
     source.link(&demuxer)?;
     let video = sink.static_pad("sink").context("a sink without a pad")?;
@@ -84,21 +98,12 @@ fn times(file: &Path) -> Result<Vec<u64>> {
             let _ = pad.link(&video);
         }
     });
-    pipeline.0.set_state(gst::State::Playing)?;
+    pipeline.play()?;
     let mut found = Vec::new();
     while let Ok(sample) = sink.pull_sample() {
         found.extend(sample.buffer().and_then(gst::BufferRef::pts).map(gst::ClockTime::nseconds));
     }
     Ok(found)
-}
-
-/// Stops a pipeline however its scope ends.
-struct Stopped(gst::Pipeline);
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        let _ = self.0.set_state(gst::State::Null);
-    }
 }
 
 /// Finds the given units among those of the file, in their order.

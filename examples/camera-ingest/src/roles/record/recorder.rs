@@ -19,7 +19,6 @@ use crate::results::Value;
 use anyhow::Result;
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant},
 };
 
@@ -52,9 +51,6 @@ pub struct Recorder {
     needs_key: bool,
     failure: Option<(Failure, Instant)>,
     prover: Prover,
-    proofs: (Sender<Proof>, Receiver<Proof>),
-    /// Number of segments that are being proven.
-    unproven: usize,
     /// The last loss, until a segment is whole.
     loss: Option<String>,
     pub figures: Figures,
@@ -73,7 +69,7 @@ pub struct Figures {
 }
 
 impl Recorder {
-    pub fn open(recordings: &Path, camera: &str, length: Duration, prover: Prover) -> Result<Self> {
+    pub fn open(recordings: &Path, camera: &str, length: Duration) -> Result<Self> {
         Ok(Self {
             recordings: recordings.to_owned(),
             folder: Folder::open(recordings, camera)?,
@@ -87,9 +83,7 @@ impl Recorder {
             last: None,
             needs_key: true,
             failure: None,
-            prover,
-            proofs: channel(),
-            unproven: 0,
+            prover: Prover::start()?,
             loss: None,
             figures: Figures::default(),
         })
@@ -234,7 +228,7 @@ impl Recorder {
                 self.end(segment);
             }
         }
-        while let Ok(proof) = self.proofs.1.try_recv() {
+        while let Some(proof) = self.prover.next() {
             self.note(proof);
         }
         if let Err(error) = self.sidecar.write() {
@@ -256,10 +250,7 @@ impl Recorder {
 
     fn close(&mut self, segment: Segment) {
         match segment.close() {
-            Ok((Some(file), given)) => {
-                self.unproven += 1;
-                self.prover.prove(file, given, self.proofs.0.clone());
-            }
+            Ok((Some(file), given)) => self.prover.prove(file, given),
             Ok((None, given)) if given.is_empty() => {}
             Ok((None, given)) => {
                 let lost = given.len() as u64;
@@ -270,7 +261,6 @@ impl Recorder {
     }
 
     fn note(&mut self, Proof { file, counts }: Proof) {
-        self.unproven -= 1;
         self.figures.written += counts.written;
         self.figures.decodable += counts.decodable;
         let (missing, unusable) = (counts.received - counts.written, counts.written - counts.decodable);
@@ -329,7 +319,7 @@ impl Recorder {
         }
         loop {
             self.tick();
-            if self.ending.is_empty() && self.unproven == 0 {
+            if self.ending.is_empty() && self.prover.is_done() {
                 return;
             }
             if Instant::now() >= deadline {

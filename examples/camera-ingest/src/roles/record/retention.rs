@@ -184,11 +184,10 @@ impl Recordings {
 
     /// Folder, name and bytes of the oldest finished segment.
     fn oldest(&self) -> Option<(PathBuf, Box<str>, u64)> {
-        let first = |(path, folder): (&PathBuf, &Folder)| {
-            let (name, bytes) = folder.segments.first_key_value()?;
-            Some((path.clone(), name.clone(), *bytes))
-        };
-        self.0.iter().filter_map(first).min_by(|one, other| one.1.cmp(&other.1))
+        let first =
+            self.0.iter().filter_map(|(path, folder)| Some((path, folder.segments.first_key_value()?)));
+        let (path, (name, bytes)) = first.min_by_key(|(_, (name, _))| *name)?;
+        Some((path.clone(), name.clone(), *bytes))
     }
 }
 

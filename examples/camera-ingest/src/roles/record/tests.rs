@@ -77,8 +77,7 @@ impl Site {
             stop: self.stop.clone(),
         };
         thread::scope(|scope| {
-            let prover = Prover::start().unwrap();
-            let recorder = scope.spawn(move || camera::record(self.camera(), &context, &prover));
+            let recorder = scope.spawn(|| camera::record(self.camera(), &context));
             let stop = StopOnDrop(&self.stop);
             let result = what();
             drop(stop);
@@ -379,9 +378,9 @@ fn unit_that_a_file_lacks_is_found() {
     let times = units(&file, "video_0").into_iter();
     let mut given: Vec<_> = times.map(|(time, is_key)| (time.nseconds(), is_key)).collect();
     let prove = |given: &[proof::Given]| {
-        let (answer, answers) = std::sync::mpsc::channel();
-        Prover::start().unwrap().prove(file.clone(), given.to_vec(), answer);
-        answers.recv_timeout(PATIENCE).unwrap().counts
+        let mut prover = Prover::start().unwrap();
+        prover.prove(file.clone(), given.to_vec());
+        wait_for("the proof", || prover.next()).counts
     };
     assert_eq!(prove(&given), Counts { received: 40, written: 40, decodable: 40 });
     // The other nine units of its group depend on it.
