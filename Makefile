@@ -127,7 +127,7 @@ soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUT
 # Results are those of tests/soak.rs, which prints them.
 .PHONY: soak-ingest
 soak-ingest: ## 8 odd cameras of the ingest demo, a fault every 10 s, and a comparison of all frames (MINUTES=30)
-	@tools/setup.sh build play ingest
+	@tools/setup.sh build play ingest soak
 	cargo build --release --locked --package camera-ingest --package rtsp-cameras
 	@# A small disk of its own, which can be filled, where users can make one.
 	@disk=$$(mktemp -d); trap 'rmdir "$$disk"' EXIT; \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests arm64 docs bench audit fuzz sanitize semver record
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver record
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -101,8 +101,9 @@ missing() { # GROUP...
         need cmd pw-link pipewire-bin "links its nodes"
         need elem pipewiresink gstreamer1.0-pipewire "its elements"
         ;;
+      soak) need cmd ffmpeg ffmpeg "records the same cameras" ;;
       audit | fuzz | sanitize | semver) ;; # cargo-deny, cargo-fuzz and cargo-semver-checks come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests arm64 docs bench audit fuzz sanitize semver record" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver record" >&2 && exit 2 ;;
     esac
   done
 }

@@ -90,7 +90,7 @@ pub struct Difference {
 }
 
 /// Maximum distance of frames that belong to each other: numbers come again after a loop.
-const NEAR: usize = 250;
+const NEAR: usize = 1000;
 
 /// Compares the numbers of recorded frames with those that were sent, from the first sent one on.
 /// Frames after the last recorded one are not missing: the recorder was stopped before the camera.
