@@ -10,6 +10,9 @@ use std::{env, ffi::OsString, path::PathBuf};
 /// Environment variable with the folder of runtime files.
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
 
+/// A folder in memory, which has room when the disk of /tmp is full.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// Folders of a run, removed at its end.
 pub struct Folders {
     private: tempfile::TempDir,
@@ -19,8 +22,8 @@ pub struct Folders {
 
 impl Folders {
     pub fn new() -> Result<Self> {
-        let private = tempfile::Builder::new().prefix("camera-ingest-").tempdir();
-        let private = private.context("cannot create a folder for temporary files")?;
+        let runtime = env::var_os(RUNTIME).map(PathBuf::from);
+        let private = make_private([Some(env::temp_dir()), runtime, Some(SHARED_MEMORY.into())])?;
         Ok(Self { private, has_streams: !has_stream_folder() })
     }
 
@@ -41,6 +44,16 @@ impl Folders {
     }
 }
 
+/// Makes a folder in the first of these that has room for it. The error is that of the first one.
+fn make_private(places: impl IntoIterator<Item = Option<PathBuf>>) -> Result<tempfile::TempDir> {
+    let make = |place: PathBuf| tempfile::Builder::new().prefix("camera-ingest-").tempdir_in(place);
+    let mut tries = places.into_iter().flatten().map(make);
+    let first = tries.next().context("no place for temporary files")?;
+    first
+        .or_else(|error| tries.find_map(Result::ok).ok_or(error))
+        .context("cannot create a folder for temporary files")
+}
+
 /// Returns whether this user's named streams have a folder, or exporters can make one.
 fn has_stream_folder() -> bool {
     let runtime = env::var_os(RUNTIME).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -54,5 +67,20 @@ fn has_stream_folder() -> bool {
             own.path.parent().is_some_and(|parent| access(parent, Access::WRITE_OK).is_ok())
         }
         Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full disk takes no folder, like a place that is not there.
+    #[test]
+    fn folder_is_made_where_there_is_room() {
+        let (room, missing) = (tempfile::tempdir().unwrap(), PathBuf::from("/missing"));
+        let made = make_private([Some(missing.clone()), None, Some(room.path().to_owned())]).unwrap();
+        assert_eq!(made.path().parent(), Some(room.path()));
+        let error = make_private([Some(missing), None]).unwrap_err();
+        assert!(format!("{error:#}").contains("/missing"), "{error:#}");
     }
 }
