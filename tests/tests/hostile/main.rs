@@ -7,6 +7,7 @@
 
 mod exporters;
 mod fuse;
+mod hoard;
 mod memory;
 mod readers;
 mod sinks;

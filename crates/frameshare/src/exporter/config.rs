@@ -143,7 +143,8 @@ options! {
         /// both sides.
         pub fence: Option<FenceKind> = None,
         /// Users besides the exporter's own that get GPU memory. No kind of it can prevent an
-        /// importer from writing.
+        /// importer from writing. They have no account
+        /// ([`max_retired_bytes`](Self#structfield.max_retired_bytes)).
         pub trusted_uids: Vec<u32> = Vec::new(),
         /// Admits readers of other users even where the kernel lets them write into shared memory
         /// through `/dev/udmabuf`; false by default. Kernels without the fix of Linux 6.13, which
@@ -159,7 +160,12 @@ options! {
         /// released it.
         pub fence_timeout: Duration = Duration::from_secs(2),
         /// Maximum memory in bytes of retired generations and slots that one reader may keep from
-        /// being freed.
+        /// being freed; 2 GiB by default. Also the maximum of a user's account: the memory that
+        /// readers of a user other than the exporter's own, root and
+        /// [`trusted_uids`](Self#structfield.trusted_uids) were given and that the stream does not
+        /// need any more. It is kept and used again, since such a user may have it mapped for good.
+        /// Beyond the limit its readers get no further memory, and end with
+        /// [`Reason::LimitExceeded`](crate::Reason::LimitExceeded).
         pub max_retired_bytes: u64 = 2 << 30,
         /// Maximum memory in bytes of the units of an encoded stream that are kept for joining
         /// readers, from the last key unit on, up to 64 MiB; 32 MiB by default, 0 keeps none. If
@@ -253,7 +259,9 @@ impl Config {
             && (peer.is_own_or_root() || self.queue_for_other_users)
     }
 
-    pub(super) fn may_have_kept_units(&self, peer: &Peer) -> bool {
+    /// Returns whether a reader is trusted with memory: it can trace the exporter, or the owner has
+    /// trusted its user. It gets kept units, and its user is not charged for memory.
+    pub(super) fn trusts_with_memory(&self, peer: &Peer) -> bool {
         peer.is_own_or_root() || self.trusted_uids.contains(&peer.uid)
     }
 

@@ -5,22 +5,98 @@
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, length,
 };
-use crate::sys::{Label, Mapping, SealedAgainst, check_memfd, memfd};
+use crate::sys::{Label, Mapping, SealedAgainst, Words, check_memfd, memfd, store_bytes};
 use frameshare_protocol::MemoryKind;
 use std::{
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Allocates and imports host memory. The label names its memory files.
 #[derive(Clone, Debug, Default)]
 pub struct Host(pub Label);
 
+/// A memory file that this process alone writes, through a mapping made before its seal. Other
+/// processes map it for reading only.
 #[derive(Debug)]
-struct HostAllocation {
+pub struct HostFile {
     fd: OwnedFd,
-    mapping: Mapping,
+    words: Words,
     size: u64,
+    /// Holders drop their references only when no reader reads the content any more.
+    is_reusable: bool,
+    is_given: AtomicBool,
+}
+
+impl HostFile {
+    /// Makes a file of `size` bytes, all zero.
+    ///
+    /// # Errors
+    /// The error of a system call, such as a lack of memory.
+    pub fn new(name: &str, size: u64) -> io::Result<Self> {
+        let fd = memfd(name, size)?;
+        let length = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // The exporter's own mapping is made before the seal, so only that one stays writable. Its
+        // last word may end behind the file, in the last page.
+        let words = Mapping::writable(&fd, length.next_multiple_of(8))?.into();
+        SealedAgainst::ResizingAndWriting.seal(&fd)?;
+        Ok(Self { fd, words, size, is_reusable: false, is_given: AtomicBool::new(false) })
+    }
+
+    /// Makes a file whose holders drop their references only when no reader reads the content any
+    /// more.
+    ///
+    /// # Errors
+    /// As [`HostFile::new`].
+    pub fn reusable(name: &str, size: u64) -> io::Result<Self> {
+        Ok(Self { is_reusable: true, ..Self::new(name, size)? })
+    }
+
+    /// Returns whether the file may be used again when its last holder but one drops it.
+    pub fn is_reusable(&self) -> bool {
+        self.is_reusable
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The file as words.
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Writes bytes from the start on.
+    pub fn store(&self, bytes: &[u8]) {
+        store_bytes(&self.words, 0, bytes);
+    }
+
+    /// Returns whether a charged user was given the file ([`Accounts`](super::Accounts)).
+    pub fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_given(&self) {
+        self.is_given.store(true, Ordering::Relaxed);
+    }
+}
+
+impl AsFd for HostFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The first `size` bytes of a file.
+#[derive(Debug)]
+pub(super) struct HostAllocation {
+    pub file: Arc<HostFile>,
+    pub size: u64,
 }
 
 #[derive(Debug)]
@@ -28,14 +104,9 @@ struct HostImport(Mapping);
 
 impl Allocator for Host {
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
-        let allocate = || {
-            let fd = memfd(&self.0.file("slot"), size)?;
-            // The exporter's own mapping is made before the seal, so only that one stays writable.
-            let mapping = Mapping::writable(&fd, length(size)?)?;
-            SealedAgainst::ResizingAndWriting.seal(&fd)?;
-            Ok(HostAllocation { fd, mapping, size })
-        };
-        Ok(Arc::new(allocate().map_err(MemoryError::of(Operation::Allocate, size, MemoryKind::Host))?))
+        let file = HostFile::reusable(&self.0.file("slot"), size)
+            .map_err(|error| MemoryError::new(Operation::Allocate, size, MemoryKind::Host, error))?;
+        Ok(Arc::new(HostAllocation { file: Arc::new(file), size }))
     }
 }
 
@@ -58,7 +129,7 @@ impl Importer for Host {
 
 impl Allocation for HostAllocation {
     fn address(&self) -> Address {
-        Address::Host(self.mapping.as_ptr())
+        Address::Host(self.file.words.start())
     }
 
     fn size(&self) -> u64 {
@@ -66,7 +137,11 @@ impl Allocation for HostAllocation {
     }
 
     fn handle(&self) -> Handle<'_> {
-        Handle { bytes: &[], fd: Some(self.fd.as_fd()) }
+        Handle { bytes: &[], fd: Some(self.file.as_fd()) }
+    }
+
+    fn file(&self) -> Option<&Arc<HostFile>> {
+        Some(&self.file)
     }
 }
 

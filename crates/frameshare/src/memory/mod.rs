@@ -5,6 +5,7 @@
 //! One trait for each side, and one implementation for each [`MemoryKind`]. Holders and lifetimes
 //! of slots are the same for all kinds, and are managed by the exporter and the reader.
 
+pub(crate) mod accounts;
 pub mod adopted;
 mod copy;
 pub mod dma_buf;
@@ -16,6 +17,7 @@ pub(crate) mod same_process;
 pub mod select;
 pub mod vmm;
 
+pub(crate) use accounts::{Account, Accounts, Purpose};
 pub(crate) use copy::copy_out;
 pub use error::{MemoryError, MemoryFault, Operation};
 
@@ -62,6 +64,10 @@ pub trait Allocation: Debug + Send + Sync {
     fn handle(&self) -> Handle<'_>;
     /// The dma-buf, if it is one.
     fn dma_buf(&self) -> Option<&dma_buf::DmaBuf> {
+        None
+    }
+    /// The memory file, if it is host memory of the exporter.
+    fn file(&self) -> Option<&Arc<host::HostFile>> {
         None
     }
 }

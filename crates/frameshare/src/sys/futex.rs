@@ -10,7 +10,7 @@
 
 use super::{
     FutexWords, Interrupt, Mapping, PerProcess, SealedAgainst, Timeout, UntrustedFd, check_memfd,
-    is_overflow_uid, memfd, monotonic_ns, poll::FineTimer, quiet,
+    is_overflow_uid, memfd, monotonic_ns, peer::is_own_or_root, poll::FineTimer, quiet,
 };
 use frameshare_protocol::page::WAKE_WORDS;
 use rustix::{
@@ -62,6 +62,8 @@ pub struct WakeGroup {
 struct Registered {
     uid: u32,
     page: Weak<WakePage>,
+    /// Keeps the page of another user, who may keep the memory of each page that it gets.
+    _kept: Option<Arc<WakePage>>,
     groups: Vec<(u64, Weak<WakeGroup>)>,
 }
 
@@ -88,7 +90,12 @@ impl WakeGroup {
             return Ok(known.group(stream, &page));
         }
         let page = Arc::new(WakePage::new()?);
-        let mut new = Registered { uid, page: Arc::downgrade(&page), groups: Vec::new() };
+        let mut new = Registered {
+            uid,
+            page: Arc::downgrade(&page),
+            _kept: (!is_own_or_root(uid)).then(|| page.clone()),
+            groups: Vec::new(),
+        };
         let group = new.group(stream, &page);
         pages.push(new);
         Ok(group)

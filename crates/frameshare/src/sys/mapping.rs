@@ -11,7 +11,7 @@
 //! so it is only handed out as atomics or as a raw pointer.
 #![allow(unsafe_code)]
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::{
     io,
     ops::Deref,
@@ -81,6 +81,25 @@ pub struct Words(Arc<Mapping>);
 impl From<Mapping> for Words {
     fn from(mapping: Mapping) -> Self {
         Self(Arc::new(mapping))
+    }
+}
+
+impl Words {
+    /// Start of the mapping: page-aligned, and valid until the last clone is dropped.
+    pub fn start(&self) -> NonNull<u8> {
+        self.0.as_ptr()
+    }
+
+    /// Frees the pages of the memory file, which must not be sealed against writing. Other
+    /// processes that still have it mapped get fresh pages, which they are charged for.
+    ///
+    /// # Errors
+    /// The error of madvise(2).
+    pub fn free_pages(&self) -> io::Result<()> {
+        let (start, len) = (self.0.start.as_ptr().cast(), self.0.len);
+        // SAFETY: the range is mapped as long as `self` lives, and its words are accessed as
+        // atomics only, which read zero from now on.
+        Ok(unsafe { madvise(start, len, Advice::LinuxRemove) }?)
     }
 }
 

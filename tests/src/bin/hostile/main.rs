@@ -4,7 +4,9 @@
 //!
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits
 //! there for a reader; `hostile reader` and `hostile exporter` alone list the attacks. `hostile
-//! silent PATH` keeps one silent connection to PATH until it is killed. `hostile fuse FOLDER`
+//! silent PATH` keeps one silent connection to PATH until it is killed. `hostile hoard PATH KEEPER
+//! SECONDS` collects the memory of the stream at PATH, and hands it to `hostile keep KEEPER`, which
+//! keeps it until it is killed. `hostile fuse FOLDER`
 //! serves the file that the attacks named `fuse-*` send, until it is killed. With `stay` at the end
 //! the process keeps its descriptors open until it is killed. The last line of output says in JSON
 //! what must become of the attacker; the test checks it (tests/hostile). The exit status is 0 if
@@ -17,7 +19,7 @@ mod reader;
 mod scribble;
 
 use serde_json::json;
-use std::{env, error::Error, io, path::Path, process::ExitCode};
+use std::{env, error::Error, io, path::Path, process::ExitCode, time::Duration};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -47,6 +49,11 @@ fn run() -> Result<()> {
                 fate => (fate?, false),
             };
             println!("{}", json!({ "event": "done", "fate": format!("{fate:?}"), "refused": refused }));
+        }
+        ["keep", path] => reader::hoard::keep(Path::new(path))?,
+        ["hoard", path, keeper, seconds] => {
+            let time = Duration::from_secs(seconds.parse()?);
+            reader::hoard::hoard(Path::new(path), Path::new(keeper), time)?;
         }
         ["fuse", folder] => fuse::serve(Path::new(folder))?,
         ["exporter", path, name] if name.starts_with("fuse") => {

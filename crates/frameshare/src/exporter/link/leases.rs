@@ -106,6 +106,8 @@ pub struct Leases {
     released: Vec<Released>,
     /// Number of frames released so far.
     count_released: u64,
+    /// The frame behind the newest one that the reader has released.
+    released_up_to: Sequence,
     /// Entry of the frame that is being published.
     offered: Option<EntryIndex>,
     /// A frame was published, and no wake-up considered yet.
@@ -143,6 +145,7 @@ impl Leases {
             reads_kept_units: false,
             released: Vec::with_capacity(reader.credit as usize),
             count_released: 0,
+            released_up_to: Sequence(0),
             offered: None,
             is_published: false,
             sent: 0,
@@ -332,6 +335,7 @@ impl Leases {
         let lease = &mut self.entries[entry.0];
         if state == FenceState::Ready {
             self.count_released += 1;
+            self.released_up_to = self.released_up_to.max(sequence.next());
             return Ok(lease.take().map(|lease| lease.area));
         }
         let since = lease.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
@@ -403,6 +407,11 @@ impl Leases {
             }
         }
         self.collect_released(ended, Duration::MAX)
+    }
+
+    /// The frame behind the newest one that the reader has taken and released.
+    pub fn released_up_to(&self) -> Sequence {
+        self.released_up_to
     }
 
     /// Returns whether no lease is left.

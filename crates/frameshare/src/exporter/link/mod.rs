@@ -5,6 +5,7 @@
 mod backlog;
 mod ending;
 mod fence;
+mod files;
 mod imports;
 pub mod in_flight;
 mod leases;
@@ -16,9 +17,10 @@ mod start;
 pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use ending::Ending;
 pub use fence::LinkFence;
+pub use files::Files;
 pub use leases::Leases;
 pub use liveness::Liveness;
-pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage, payload_file};
+pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage};
 pub use route::{CannotAdopt, Route};
 pub use start::Start;
 
@@ -29,7 +31,7 @@ use super::{
 };
 use crate::{
     fence::{ExporterFence, Signals},
-    memory::{Allocator, select::Selected},
+    memory::{Allocator, accounts::Full, select::Selected},
     queue::{Producer, Sleeper},
     sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words},
 };
@@ -83,6 +85,7 @@ pub struct Link {
     /// The frame that is being published and joins the backlog.
     joining_backlog: Option<WaitingFrame>,
     pub imports: Imports,
+    files: Files,
     /// The reader's process, and its Hello.
     peer: Peer,
     hello: Hello,
@@ -122,6 +125,7 @@ pub struct Delivery {
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
     pub fence: Box<dyn ExporterFence>,
+    pub files: Files,
     pub start: Start,
     pub route: Route,
     pub hello: Hello,
@@ -130,7 +134,7 @@ pub struct Delivery {
 impl Link {
     pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
         let Delivery { producer, next, wake, group, pending_wakes, .. } = delivery;
-        let Delivery { liveness, fence, start, route, hello, .. } = delivery;
+        let Delivery { liveness, fence, files, start, route, hello, .. } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         Self {
@@ -139,6 +143,7 @@ impl Link {
             backlog: Backlog::default(),
             joining_backlog: None,
             imports: Imports::default(),
+            files,
             info,
             presence: Presence::Connected,
             socket,
@@ -230,10 +235,23 @@ impl Link {
     }
 
     fn enqueue(&mut self, packet: Packet) -> Result<(), Ending> {
+        if let Some(file) = packet.payload_file() {
+            self.files.give_payload(file, self.leases.next()).map_err(full)?;
+        }
         self.messages += u64::from(packet.is_ordered());
         let sent = self.outbox.send(packet);
         self.leases.note_sent(self.outbox.sent());
         sent.map_err(unsent)
+    }
+
+    /// Returns whether the reader's user is charged for memory.
+    pub fn is_charged(&self) -> bool {
+        self.files.is_charged()
+    }
+
+    /// Drops payload files that the reader has read.
+    pub fn drop_read_payloads(&mut self) {
+        self.files.note_released(self.leases.released_up_to());
     }
 
     /// Sends waiting messages after the reader has received others, and wakes the reader if it
@@ -321,6 +339,7 @@ impl Link {
     pub fn hang_up(&mut self, process_has_ended: bool) {
         let has_exited = process_has_ended || self.gone.is_none();
         self.presence = self.presence.max(if has_exited { Presence::Exited } else { Presence::HungUp });
+        self.files.note_end();
     }
 
     /// Returns whether the reader may have memory imported. One of this very process, which is
@@ -334,6 +353,7 @@ impl Link {
     pub fn note_close(&mut self) -> bool {
         let again = self.presence >= Presence::Closed;
         self.presence = self.presence.max(Presence::Closed);
+        self.files.note_end();
         again
     }
 
@@ -378,6 +398,9 @@ impl Link {
             let slot_size = slot.size();
             let pool = pool.filter(|pool| pool.fd().is_some()).cloned().map(Attachment::Pool);
             self.send_with(&ToReader::Generation { generation, memory: kind, slot_size, adopted }, pool)?;
+        }
+        if let Some(file) = slot.0.memory.file() {
+            self.files.give_slot(file).map_err(full)?;
         }
         let handle = slot.0.memory.handle();
         let message = ToReader::Slot { slot: id, handle: handle.bytes.to_vec() };
@@ -609,6 +632,10 @@ impl Link {
     pub fn set_route(&mut self, downloads: bool, cannot_adopt: CannotAdopt) {
         (self.downloads, self.cannot_adopt) = (downloads, cannot_adopt);
     }
+}
+
+fn full(full: Full) -> Ending {
+    Ending::new(Reason::LimitExceeded, full.to_string())
 }
 
 fn cannot_send(error: io::Error) -> Ending {

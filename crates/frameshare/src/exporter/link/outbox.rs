@@ -8,8 +8,8 @@
 
 use super::in_flight::{self, InFlight};
 use crate::{
-    memory::{Allocation, Allocator},
-    sys::{Mapping, SealedAgainst, Socket, UntrustedFd, Words, file_limit, memfd, store_bytes},
+    memory::{Accounts, Allocation, Allocator, host::HostFile},
+    sys::{Socket, UntrustedFd, file_limit},
 };
 use frameshare_protocol::{
     limits::{MAX_BACKLOG, MAX_MESSAGE},
@@ -41,6 +41,9 @@ const LONGEST: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub enum Attachment {
     File(Arc<OwnedFd>),
+    /// The queue page of one reader.
+    Queue(Arc<HostFile>),
+    Payload(Arc<HostFile>),
     /// The reader's end of its wake-up socket.
     Lent(Arc<UntrustedFd>),
     Slot(Arc<dyn Allocation>),
@@ -52,6 +55,7 @@ impl Attachment {
     fn frees_memory(&self) -> bool {
         match self {
             Self::File(_) | Self::Lent(_) => false,
+            Self::Queue(file) | Self::Payload(file) => Arc::strong_count(file) == 1,
             Self::Slot(memory) => Arc::strong_count(memory) == 1,
             Self::Pool(allocator) => Arc::strong_count(allocator) == 1,
         }
@@ -60,6 +64,7 @@ impl Attachment {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::File(file) => Some(file.as_fd()),
+            Self::Queue(file) | Self::Payload(file) => Some(file.as_fd()),
             Self::Lent(socket) => Some(socket.as_fd()),
             Self::Slot(memory) => memory.handle().fd,
             Self::Pool(allocator) => allocator.fd(),
@@ -80,20 +85,25 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside
-    /// it.
+    /// Encodes a message without a long payload.
     pub fn new(message: &ToReader) -> io::Result<Self> {
+        Self::encode(message, Vec::new(), 0)
+    }
+
+    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside
+    /// it: one that is used again if there are accounts.
+    pub fn with_payload(message: &ToReader, accounts: Option<&Accounts>) -> io::Result<Self> {
         let bytes = match message {
             ToReader::Event { payload: Payload::Inline(bytes), .. }
             | ToReader::Metadata { payload: Payload::Inline(bytes), .. } => bytes.as_slice(),
             _ => &[],
         };
         if bytes.len() <= INLINE {
-            return Self::encode(message, Vec::new(), 0);
+            return Self::new(message);
         }
-        let (length, file) = (bytes.len() as u64, payload_file(bytes)?);
+        let (length, file) = (bytes.len() as u64, payload_file(bytes, accounts)?);
         let message = with_payload(message, Payload::Sealed(length));
-        Self::encode(&message, vec![Attachment::File(Arc::new(file))], length)
+        Self::encode(&message, vec![Attachment::Payload(file)], length)
     }
 
     /// Encodes a message with the descriptors that belong to it.
@@ -115,6 +125,14 @@ impl Packet {
     /// The payload in a file of its own, if it has one: its length and the file.
     pub fn sealed(&self) -> Option<(Payload, Vec<Attachment>)> {
         (self.payload > 0).then(|| (Payload::Sealed(self.payload), self.attachments.clone()))
+    }
+
+    /// The file of its payload, if it has one.
+    pub(super) fn payload_file(&self) -> Option<&Arc<HostFile>> {
+        self.attachments.iter().find_map(|attachment| match attachment {
+            Attachment::Payload(file) => Some(file),
+            _ => None,
+        })
     }
 
     /// Marks the message as one that the exporter keeps anyway: it does not count against the
@@ -144,14 +162,15 @@ fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
     }
 }
 
-/// Writes a payload to a sealed memory file.
-pub fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let fd = memfd("frameshare-payload", bytes.len() as u64)?;
-    let mapping = Words::from(Mapping::writable(&fd, bytes.len().next_multiple_of(8))?);
-    store_bytes(&mapping, 0, bytes);
-    drop(mapping);
-    SealedAgainst::ResizingAndWriting.seal(&fd)?;
-    Ok(fd)
+/// Writes a payload to a sealed memory file: one that is used again if there are accounts.
+pub fn payload_file(bytes: &[u8], accounts: Option<&Accounts>) -> io::Result<Arc<HostFile>> {
+    let (name, size) = ("frameshare-payload", bytes.len() as u64);
+    let file = match accounts {
+        Some(accounts) => accounts.file(name, size)?,
+        None => Arc::new(HostFile::new(name, size)?),
+    };
+    file.store(bytes);
+    Ok(file)
 }
 
 /// The reason why messages were not sent.

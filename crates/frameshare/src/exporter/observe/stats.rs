@@ -69,7 +69,8 @@ pub struct Stats {
     pub slot_size: u64,
     /// The kind of the slots' memory, and the reason for it.
     pub memory: Selected<MemoryKind>,
-    /// Bytes of retired generations, and of retired slots of others, that are not freed yet.
+    /// Bytes of retired generations, and of retired slots of others, that are not freed yet; and of
+    /// memory that other users were given and that is kept to be used again.
     pub retired_bytes: u64,
     /// Slots taken out of use since they were not needed for some time after a burst.
     pub trimmed_slots: u64,

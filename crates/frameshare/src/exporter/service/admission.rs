@@ -11,19 +11,20 @@ use crate::{
     exporter::{
         delivery::download_target,
         error::SetupError,
-        link::{Delivery, Ending, Link, LinkFence, Liveness, Start, in_flight},
+        link::{Delivery, Ending, Files, Link, LinkFence, Liveness, Start, in_flight},
         state::{Left, Promise, Shared, Shares},
     },
+    memory::{Purpose, host::HostFile},
     queue::Producer,
     service::before_blocking,
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, Words, files_left, memfd},
+    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, files_left, memfd},
 };
 use frameshare_protocol::{
     FenceKind, MemoryKind,
     message::{Hello, Reason},
     page::{claims_size, queue_size},
 };
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::sync::{Arc, atomic::Ordering};
 
 /// Maximum number of attempts to hand over kept units that are up to date.
 const MAX_ATTEMPTS: u32 = 4;
@@ -113,7 +114,8 @@ fn try_to_admit(
             let group = shares.group.clone();
             let last = state.last_for(promise.route.downloads, target.as_ref()).cloned();
             let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
-            let producer = Producer::new(queue, claims, promise.credit as usize, next);
+            let producer =
+                Producer::new(queue.words().clone(), claims.clone(), promise.credit as usize, next);
             // Without a pidfd the page's record lock shows whether the reader lives.
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
             let liveness = claims_fd.map(Liveness::new);
@@ -126,6 +128,7 @@ fn try_to_admit(
                 pending_wakes: state.pending_wakes(),
                 liveness,
                 fence,
+                files: Files::new(promise.account, queue, claims),
                 start,
                 route: promise.route,
                 hello: hello.clone(),
@@ -152,22 +155,27 @@ impl Shares {
     fn new(promise: &Promise, uid: u32, shared: &Shared) -> Result<Self, SetupError> {
         let label = &shared.label;
         let entries = promise.credit as usize;
-        let (queue, queue_fd) =
-            page(&label.file("queue"), queue_size(entries), SealedAgainst::ResizingAndWriting)?;
-        let (claims, claims_fd) = page(&label.file("claims"), claims_size(entries), SealedAgainst::Resizing)?;
+        let queue = queue(promise, shared)?;
+        let claims_fd = memfd(&label.file("claims"), claims_size(entries) as u64)?;
+        let claims = Mapping::writable(&claims_fd, claims_size(entries))?.into();
+        SealedAgainst::Resizing.seal(&claims_fd)?;
         let (wake, wake_fd) = Wake::pair(uid)?;
         let group = WakeGroup::of(shared.id, uid)?;
         let made =
             LinkFence::new(&promise.route.fence, promise.gpu.as_ref(), entries, promise.route.local, label)?;
         let LinkFence { fence, events, timeline_fd } = made;
-        Ok(Self { queue, claims, wake, group, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
+        Ok(Self { queue, claims, wake, group, fence, events, claims_fd, wake_fd, timeline_fd })
     }
 }
 
-/// A fresh page, mapped by us and then sealed.
-fn page(name: &str, size: usize, against: SealedAgainst) -> io::Result<(Words, OwnedFd)> {
-    let fd = memfd(name, size as u64)?;
-    let mapping = Mapping::writable(&fd, size)?;
-    against.seal(&fd)?;
-    Ok((mapping.into(), fd))
+/// Returns a queue page, all zero. A charged user gets a kept file, and is charged for it.
+fn queue(promise: &Promise, shared: &Shared) -> Result<Arc<HostFile>, SetupError> {
+    let (name, size) = (shared.label.file("queue"), queue_size(promise.credit as usize) as u64);
+    if !promise.account.is_charged() {
+        return Ok(Arc::new(HostFile::new(&name, size)?));
+    }
+    let queue = shared.with(|state| state.accounts().clone()).file(&name, size)?;
+    queue.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    promise.account.give(&queue, Purpose::Other)?;
+    Ok(queue)
 }

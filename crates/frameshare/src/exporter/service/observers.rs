@@ -9,20 +9,23 @@
 use super::crowd;
 use crate::{
     exporter::{
-        link::{Ending, INLINE, in_flight, in_flight::InFlight, is_shortage, payload_file},
+        link::{Ending, INLINE, in_flight, in_flight::InFlight, is_shortage},
         state::Shared,
     },
+    memory::host::HostFile,
     service::before_blocking,
     sys::{Interest, Peer, Received, Socket, Timeout, monotonic_ns, process_name},
 };
 use frameshare_protocol::{
     VERSION,
     limits::MIN_INTERVAL_MS,
-    message::{Disconnection, ExporterInfo, Observe, Payload, Reason, Rights, ToExporter, ToReader},
+    message::{
+        Disconnection, ExporterInfo, Observe, Payload, Reason, Rights, Snapshot, ToExporter, ToReader,
+    },
 };
 use std::{
     fs, io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -70,7 +73,7 @@ struct Observing {
 /// An encoded snapshot, shared by the observers that get it.
 enum Content {
     Inline(Vec<u8>),
-    Sealed(u64, OwnedFd),
+    Sealed(u64, Arc<HostFile>),
 }
 
 impl Observing {
@@ -133,14 +136,38 @@ impl Observing {
 
 impl Content {
     /// Takes a snapshot. Only that takes place with the state locked.
-    fn new(shared: &Shared, exporter: &ExporterInfo, observers: usize) -> io::Result<Self> {
+    fn new(shared: &Shared, exporter: &ExporterInfo, observers: usize) -> io::Result<Snapshots> {
         let exporter = exporter.clone();
-        let snapshot = shared.with(|state| state.snapshot(exporter, observers as u32));
+        let mut snapshot = shared.with(|state| state.snapshot(exporter, observers as u32));
         let bytes = snapshot.encode();
         if bytes.len() <= INLINE {
-            return Ok(Self::Inline(bytes));
+            return Ok(Snapshots { whole: Self::Inline(bytes), short: None });
         }
-        Ok(Self::Sealed(bytes.len() as u64, payload_file(&bytes)?))
+        let file = HostFile::new("frameshare-payload", bytes.len() as u64)?;
+        file.store(&bytes);
+        let whole = Self::Sealed(bytes.len() as u64, Arc::new(file));
+        Ok(Snapshots { whole, short: Some(Self::Inline(shorten(&mut snapshot))) })
+    }
+}
+
+/// A snapshot for observers of users that are trusted with memory, and one without a file for the
+/// others, who could keep the memory of each file.
+struct Snapshots {
+    whole: Content,
+    /// `None` if the whole one has no file.
+    short: Option<Content>,
+}
+
+/// Leaves out incidents, then readers, and then the caps, until a snapshot fits into a message.
+fn shorten(snapshot: &mut Snapshot) -> Vec<u8> {
+    snapshot.incidents.clear();
+    loop {
+        let bytes = snapshot.encode();
+        match snapshot.readers.len() {
+            _ if bytes.len() <= INLINE => return bytes,
+            0 => snapshot.format = None,
+            readers => snapshot.readers.truncate(readers * 3 / 4),
+        }
     }
 }
 
@@ -216,8 +243,11 @@ impl Observers {
             }
             let content = content.get_or_insert_with(|| Content::new(shared, &self.exporter, count));
             let sent = match content {
-                Ok(content) => {
-                    let rights = shared.with(|state| state.rights(&observer.peer));
+                Ok(Snapshots { whole, short }) => {
+                    let (rights, is_charged) = shared.with(|state| {
+                        (state.rights(&observer.peer), state.account_of(&observer.peer).is_charged())
+                    });
+                    let content = short.as_ref().filter(|_| is_charged).unwrap_or(whole);
                     observer.send_snapshot(content, rights, now)
                 }
                 // No file or no memory for a large snapshot: later there may be.

@@ -4,7 +4,7 @@
 
 use super::{AcquireError, Slot, SlotInner};
 use crate::{
-    memory::{Allocation, Allocator, MemoryError, allocator},
+    memory::{Accounts, Allocation, Allocator, MemoryError, allocator},
     sys::{DmaBufId, Label},
 };
 use frameshare_cuda::{context::Context, event::Event};
@@ -23,6 +23,8 @@ pub struct Generation {
     pub kind: MemoryKind,
     /// The context of the work that writes its own slots, if they are in GPU memory.
     gpu: Option<Arc<Context>>,
+    /// Kept memory for its own slots, if they are in host memory.
+    kept: Option<Accounts>,
     source: Source,
     /// Its slots are needed only while readers have a backlog.
     is_overflow: bool,
@@ -77,11 +79,16 @@ pub struct Unallocated {
     allocator: Arc<dyn Allocator>,
     slot_size: u64,
     gpu: Option<Arc<Context>>,
+    kept: Option<Accounts>,
 }
 
 impl Unallocated {
+    /// Returns kept memory, or else fresh one.
     pub fn allocate(&self) -> Result<Arc<dyn Allocation>, MemoryError> {
-        self.allocator.allocate(self.slot_size)
+        match self.kept.as_ref().and_then(|kept| kept.take_slot(self.slot_size)) {
+            Some(kept) => Ok(kept),
+            None => self.allocator.allocate(self.slot_size),
+        }
     }
 
     /// Returns an event for the work that writes the slot, if it is in GPU memory. Without one, a
@@ -99,10 +106,12 @@ impl Generation {
         kind: MemoryKind,
         gpu: Option<&Arc<Context>>,
         label: &Label,
+        accounts: &Accounts,
     ) -> Result<Self, MemoryError> {
         let source = Source::Allocated(allocator(kind, gpu, label)?);
         let gpu = gpu.filter(|_| kind.is_gpu()).cloned();
-        Ok(Self { gpu, ..Self::of(id, slot_size, kind, source) })
+        let kept = (kind == MemoryKind::Host).then(|| accounts.clone());
+        Ok(Self { gpu, kept, ..Self::of(id, slot_size, kind, source) })
     }
 
     /// A generation of further own slots of this size, for the time of a backlog.
@@ -112,8 +121,9 @@ impl Generation {
         kind: MemoryKind,
         gpu: Option<&Arc<Context>>,
         label: &Label,
+        accounts: &Accounts,
     ) -> Result<Self, MemoryError> {
-        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu, label)? })
+        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu, label, accounts)? })
     }
 
     /// A generation of adopted allocations of this kind, each of `slot_size` bytes.
@@ -128,6 +138,7 @@ impl Generation {
             slot_size,
             kind,
             gpu: None,
+            kept: None,
             source,
             is_overflow: false,
             slots,
@@ -234,8 +245,8 @@ impl Generation {
             return Err(AcquireError::Exhausted { max_slots: 0 });
         };
         let (generation, slot_size) = (self.id, self.slot_size);
-        let (allocator, gpu) = (allocator.clone(), self.gpu.clone());
-        Ok(Vacancy::Unallocated(Unallocated { generation, allocator, slot_size, gpu }))
+        let (allocator, gpu, kept) = (allocator.clone(), self.gpu.clone(), self.kept.clone());
+        Ok(Vacancy::Unallocated(Unallocated { generation, allocator, slot_size, gpu, kept }))
     }
 
     /// Returns the number of slots with other holders than publications; a `published` slot may be
@@ -256,6 +267,12 @@ impl Generation {
         self.slots.extract_if(.., Entry::is_free).map(|entry| entry.slot).collect()
     }
 
+    /// Returns whether slots may be trimmed so that `least` are left. Those that a charged user was
+    /// given stay: their memory would be kept anyway.
+    pub fn may_shrink(&self, least: u32) -> bool {
+        self.len() > least && self.slots.iter().any(|entry| !entry.is_given())
+    }
+
     /// Returns free slots that were not in use since `since`, but leaves `least` slots: the last
     /// ones, which are the first to be unused.
     pub fn find_unused(&mut self, since: Instant, least: u32) -> Vec<Slot> {
@@ -265,7 +282,7 @@ impl Generation {
         for entry in self.slots.iter_mut().rev() {
             if !entry.is_free() {
                 entry.used = now;
-            } else if entry.used < since && unused.len() < spare {
+            } else if entry.used < since && unused.len() < spare && !entry.is_given() {
                 unused.push(entry.slot());
             }
         }
@@ -308,6 +325,11 @@ impl Generation {
 impl Entry {
     fn slot(&self) -> Slot {
         Slot(self.slot.clone())
+    }
+
+    /// Returns whether a charged user was given its memory.
+    fn is_given(&self) -> bool {
+        self.slot.memory.file().is_some_and(|file| file.is_given())
     }
 
     fn is_free(&mut self) -> bool {

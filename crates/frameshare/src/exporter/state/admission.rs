@@ -11,13 +11,14 @@ use crate::{
         slot::Slot,
     },
     fence::{self, ExporterFence},
-    memory::{context_number, select::why_not_in_place},
+    memory::{Account, context_number, host::HostFile, select::why_not_in_place},
     sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
     FenceKind, MemoryKind, Policy, Sequence,
     message::{Hello, Reason, ToReader, Welcome},
+    page::{claims_size, queue_size},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
@@ -39,11 +40,13 @@ pub struct Promise {
     pub credit: u32,
     pub route: Route,
     pub gpu: Option<Arc<Context>>,
+    /// The account of the reader's user.
+    pub account: Account,
 }
 
 /// Resources shared with the reader.
 pub struct Shares {
-    pub queue: Words,
+    pub queue: Arc<HostFile>,
     pub claims: Words,
     pub wake: Wake,
     /// The futex of the readers of this user, if they have one.
@@ -51,9 +54,8 @@ pub struct Shares {
     pub fence: Box<dyn ExporterFence>,
     /// The handles of events.
     pub events: Vec<u8>,
-    /// Descriptors to send, besides that of the group: queue, claims, wake-up socket, and the
-    /// timeline page if there is one.
-    pub queue_fd: OwnedFd,
+    /// Descriptors to send, besides those of the queue and of the group: claims, wake-up socket,
+    /// and the timeline page if there is one.
     pub claims_fd: OwnedFd,
     pub wake_fd: UntrustedFd,
     pub timeline_fd: Option<OwnedFd>,
@@ -95,9 +97,12 @@ impl State {
         let credit = asked.min(self.config.max_held_limit).min(credit_left);
         self.check_files(credit, left.files)?;
         self.check_memory(credit, left.memory)?;
+        let account = self.account_of(peer);
+        let pages = queue_size(credit as usize) + claims_size(credit as usize);
+        account.check(pages as u64).map_err(|full| Ending::new(Reason::LimitExceeded, full.to_string()))?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
-        Ok(Promise { credit, route, gpu })
+        Ok(Promise { credit, route, gpu, account })
     }
 
     /// Ends the reservation of credit.
@@ -264,7 +269,7 @@ impl State {
             wake_word: shares.group.as_ref().map(|group| group.word()),
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
-        let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
+        let mut attachments = vec![Attachment::Queue(shares.queue), own(shares.claims_fd)];
         attachments
             .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
         attachments.extend(shares.timeline_fd.map(own));

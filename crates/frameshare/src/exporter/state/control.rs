@@ -121,8 +121,10 @@ impl State {
     /// readers with unreceived messages are evicted until it fits; if that does not help, all links
     /// end.
     pub fn packet_of(&mut self, message: &ToReader) -> Option<Packet> {
+        self.links.iter_mut().for_each(Link::drop_read_payloads);
         loop {
-            match Packet::new(message) {
+            let charges = self.links.iter().any(Link::is_charged);
+            match Packet::with_payload(message, charges.then_some(&self.accounts)) {
                 Ok(packet) => return Some(packet),
                 Err(error) if is_exhausted(&error) && self.evict_heaviest() => {}
                 Err(error) => {

@@ -137,7 +137,7 @@ impl State {
 
     /// The sequence number of the last key unit, if a joining reader gets the units since then.
     pub fn kept_from(&self, peer: &Peer, hello: &Hello) -> Option<Sequence> {
-        let gets = self.config.may_have_kept_units(peer) && self.gop.bytes <= hello.max_gop_bytes;
+        let gets = self.config.trusts_with_memory(peer) && self.gop.bytes <= hello.max_gop_bytes;
         let first = self.gop.units.first().filter(|_| gets);
         first.map(|unit| unit.descriptor.sequence)
     }

@@ -49,8 +49,8 @@ use super::{
 };
 use crate::{
     fence::Signals,
-    memory::{self, select::Selected},
-    sys::{self, Label, Mapping, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
+    memory::{self, Account, Accounts, select::Selected},
+    sys::{self, Label, Mapping, Peer, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
 };
 use arrivals::Arrivals;
 use dma_bufs::DmaBufs;
@@ -129,6 +129,8 @@ pub struct State {
     /// Oldest first. Slots are taken from the last one that is not adopted.
     generations: Vec<Generation>,
     next_generation: u32,
+    /// The accounts of users that are not trusted with memory.
+    accounts: Accounts,
     /// Bytes of retired generations that a reader may keep from being freed, by generation.
     retired: BTreeMap<u32, u64>,
     /// The next slot starts a generation if its size differs from the present one's.
@@ -217,6 +219,7 @@ impl State {
             refusal_of_others: others.refusal,
             memory: memory::select::select(config.memory, config.gpu.as_ref())?,
             signals: Signals::new(config.gpu.as_ref())?,
+            accounts: Accounts::new(config.max_retired_bytes),
             publications: (0..config.max_slots).map(|_| None).collect(),
             unwritten: Vec::new(),
             config,
@@ -385,6 +388,16 @@ impl State {
     /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
         self.fences_pending || !self.pinned.is_empty() || !self.unwritten.is_empty() || self.is_downloading()
+    }
+
+    /// The accounts of users that are not trusted with memory.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The account of a reader's user.
+    pub fn account_of(&self, peer: &Peer) -> Account {
+        self.accounts.of(peer.uid, !self.config.trusts_with_memory(peer))
     }
 
     pub fn config(&self) -> &Config {

@@ -104,7 +104,14 @@ impl State {
         }
         if !self.generations.iter().any(open) {
             let gpu = self.config.gpu.as_ref();
-            match Generation::overflow(self.next_generation, slot_size, kind, gpu, &self.label) {
+            match Generation::overflow(
+                self.next_generation,
+                slot_size,
+                kind,
+                gpu,
+                &self.label,
+                &self.accounts,
+            ) {
                 // Behind the others, so that the newest own one stays the last of its kind.
                 Ok(overflow) => self.generations.push(overflow),
                 Err(error) => return Some(Err(error.into())),
@@ -227,7 +234,8 @@ impl State {
             // Within one format only plain bytes vary in size: leave room for longer frames.
             let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
             let gpu = self.config.gpu.as_ref();
-            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu, &self.label)?);
+            let (id, label, accounts) = (self.next_generation, &self.label, &self.accounts);
+            self.generations.push(Generation::new(id, slot_size, kind, gpu, label, accounts)?);
             self.next_generation += 1;
             self.retire();
         }
@@ -299,7 +307,8 @@ mod tests {
             };
             let (early, late) = (place(state), place(state));
             let mut overflow =
-                Generation::overflow(9, PAGE, MemoryKind::Host, None, &endpoint.label()).unwrap();
+                Generation::overflow(9, PAGE, MemoryKind::Host, None, &endpoint.label(), &state.accounts)
+                    .unwrap();
             (0..3).for_each(|_| _ = overflow.add(memory(), 1));
             state.generations.push(overflow);
             assert!(state.add(&early, memory(), 1).is_some());

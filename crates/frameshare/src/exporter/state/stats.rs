@@ -18,7 +18,7 @@ impl State {
     pub fn stats(&mut self) -> Stats {
         let next = self.next;
         let retired = |one: &Generation| one.retired_slot_bytes() + if one.retired { one.bytes() } else { 0 };
-        let retired_bytes = self.generations.iter().map(retired).sum();
+        let retired_bytes = self.generations.iter().map(retired).sum::<u64>() + self.accounts.kept();
         let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
         let (mut slots, mut free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {

@@ -52,8 +52,9 @@ impl State {
     /// there are more slots than stay in any case.
     pub(super) fn trim_unused_since(&mut self, since: Option<Instant>) {
         let least = self.reserve() + SPARE;
-        let may_shrink =
-            |one: &Generation| !one.is_adopted() && !one.is_overflow() && !one.retired && one.len() > least;
+        let may_shrink = |one: &Generation| {
+            !one.is_adopted() && !one.is_overflow() && !one.retired && one.may_shrink(least)
+        };
         for index in 0..self.generations.len() {
             if let Some(since) = since.filter(|_| may_shrink(&self.generations[index])) {
                 let unused = self.generations[index].find_unused(since, least);

@@ -7,6 +7,7 @@ mod floods;
 mod foreign;
 pub mod fuse;
 mod hellos;
+pub mod hoard;
 mod messages;
 mod observers;
 mod pages;
