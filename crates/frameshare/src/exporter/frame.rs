@@ -108,6 +108,11 @@ pub enum InvalidFrame {
     /// Its slot is another exporter's.
     #[error("its slot is another exporter's")]
     ForeignSlot,
+    /// Its slot is adopted memory that was retired meanwhile, by
+    /// [`Exporter::retire_adopted`](super::Exporter::retire_adopted) or since more than 64 dma-bufs
+    /// were adopted: adopt the memory again.
+    #[error("its slot is adopted memory that was retired: adopt the memory again")]
+    Retired,
     /// It has more planes, or more metadata, than a publication can have.
     #[error("too many planes or too much metadata")]
     TooMuch,

@@ -278,7 +278,9 @@ impl Exporter {
 
     /// Returns a slot for a dma-buf that another component allocated and owns, to be published in
     /// place: its existing slot, found by its inode, or a new one. The exporter keeps a descriptor
-    /// of its own, which readers get a duplicate of.
+    /// of its own, which readers get a duplicate of. With the 65th dma-buf of one size those before
+    /// are retired, as by [`Exporter::retire_adopted`]: adopt a dma-buf for each frame instead of
+    /// keeping its slot.
     ///
     /// A publication waits for no device: readers wait for the fences that drivers attach to what
     /// they write, no longer than their `fence_timeout`. The user data of the publication
@@ -328,7 +330,8 @@ impl Exporter {
     }
 
     /// Retires adopted memory: readers are asked to drop their imports, and each owner is dropped
-    /// when the last reader has done so or is dead.
+    /// when the last reader has done so or is dead. Slots that the caller still holds cannot be
+    /// published any more ([`InvalidFrame::Retired`]).
     pub fn retire_adopted(&self) {
         self.locked(State::retire_adopted);
     }

@@ -83,6 +83,9 @@ fn try_publish(
             if state.is_closed() {
                 return Some(Some(Err(PublishError::Closed)));
             }
+            if state.is_retired(slot) {
+                return Some(Some(Err(InvalidFrame::Retired.into())));
+            }
             if state.would_lose(weight) {
                 return None;
             }
