@@ -455,6 +455,36 @@ fn shared_statics(text: &str) -> Vec<&str> {
     statics.filter(is_shared).map(|(name, _)| name).collect()
 }
 
+/// Folders whose code runs with the exporter's state locked, and the file in them whose code does
+/// not: it unlocks the state.
+const LOCKED: [&str; 3] = ["exporter/state", "exporter/link", "exporter/slot"];
+const UNLOCKS: &str = "exporter/state/guard.rs";
+
+/// Returns whether a file of the engine, by its path below `src` and its text, calls a logger with
+/// the exporter's state locked. A logger is foreign code: it may block, or call the exporter.
+fn logs_locked(path: &str, text: &str) -> bool {
+    let is_whole = |(at, _): (usize, &str)| !text[..at].ends_with(|before: char| before.is_alphanumeric());
+    let logs = text.match_indices("log::").any(is_whole);
+    LOCKED.iter().any(|folder| path.starts_with(folder)) && path != UNLOCKS && logs
+}
+
+#[test]
+fn exporter_calls_no_logger_with_its_state_locked() {
+    let engine = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/frameshare/src"));
+    let engine = engine.expect("it is there");
+    let mut seen = 0;
+    for path in sources(&engine) {
+        let text = fs::read_to_string(&path).expect("a source file can be read");
+        let below = path.strip_prefix(&engine).expect("it is below").to_str().expect("a plain name");
+        seen += usize::from(LOCKED.iter().any(|folder| below.starts_with(folder)));
+        assert!(!logs_locked(below, &text), "{below}: add the line to `State::warnings`");
+    }
+    assert!(seen > 30, "only {seen} files were found");
+    assert!(logs_locked("exporter/state/dma_bufs.rs", "log::warn!(\"late\");"));
+    assert!(!logs_locked("exporter/state/slots.rs", "use super::backlog::KEPT;"));
+    assert!(!logs_locked("exporter/service/mod.rs", "log::warn!(\"late\");"));
+}
+
 #[test]
 fn statics_are_per_process() {
     let crates = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates")).expect("they are there");

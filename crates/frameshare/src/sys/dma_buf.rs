@@ -21,7 +21,8 @@ use rustix::{
 use std::{
     fs, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Identity of a dma-buf: equal for all descriptors of it, in every process.
@@ -169,10 +170,24 @@ fn sync(dma_buf: BorrowedFd<'_>, flags: u64) -> io::Result<()> {
     const SYNC: Opcode = opcode::write::<u64>(b'b', 0);
     // SAFETY: the kernel reads a `struct dma_buf_sync`, which is one word.
     let sync = || unsafe { ioctl(dma_buf, Setter::<SYNC, u64>::new(flags)) };
+    retry(PATIENCE, || retry_on_intr(sync))
+}
+
+/// Maximum time for which a driver may ask to try again (EAGAIN, linux/dma-buf.h).
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest pause between two attempts; the first one is a thousandth of it.
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// Calls a driver again after EAGAIN, with longer and longer pauses.
+fn retry(patience: Duration, mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+    let (end, mut pause) = (Instant::now() + patience, LONGEST / 1000);
     loop {
-        match retry_on_intr(sync) {
-            Err(Errno::AGAIN) => {}
-            synced => return Ok(synced?),
+        match call() {
+            Err(Errno::AGAIN) if Instant::now() < end => {
+                thread::sleep(pause);
+                pause = (2 * pause).min(LONGEST);
+            }
+            called => return Ok(called?),
         }
     }
 }
@@ -194,6 +209,28 @@ mod tests {
                 (io::ErrorKind::InvalidData, true)
             );
         }
+    }
+
+    #[test]
+    fn busy_driver_is_called_again_for_a_bounded_time() {
+        let calls = |patience, answers: &[Errno]| {
+            let mut calls = 0;
+            let called = retry(patience, || {
+                calls += 1;
+                answers.get(calls - 1).or(answers.last()).map_or(Ok(()), |errno| match *errno {
+                    Errno::NOTTY if calls > 2 => Ok(()),
+                    errno => Err(errno),
+                })
+            });
+            (called.err().map(|error| error.raw_os_error().unwrap()), calls)
+        };
+        assert_eq!(calls(Duration::from_secs(60), &[]), (None, 1));
+        assert_eq!(calls(Duration::from_secs(60), &[Errno::AGAIN, Errno::AGAIN, Errno::NOTTY]), (None, 3));
+        assert_eq!(calls(Duration::from_secs(60), &[Errno::IO]), (Some(Errno::IO.raw_os_error()), 1));
+        // Pauses of 10 ms bound the number of calls.
+        let (error, count) = calls(Duration::from_millis(50), &[Errno::AGAIN]);
+        assert_eq!(error, Some(Errno::AGAIN.raw_os_error()));
+        assert!((2..100).contains(&count), "{count} calls");
     }
 
     #[test]

@@ -63,17 +63,23 @@ impl DmaBufs {
         None
     }
 
-    /// Moves the user data of publications whose fences are signaled, or late, to `done`.
-    fn collect(&mut self, timeout: Duration, done: &mut Vec<Box<dyn Any + Send>>) {
+    /// Moves the user data of publications whose fences are signaled, or late, to `done`, and adds
+    /// a line for each late one to `warnings`.
+    fn collect(
+        &mut self,
+        timeout: Duration,
+        done: &mut Vec<Box<dyn Any + Send>>,
+        warnings: &mut Vec<String>,
+    ) {
         let is_settled = |one: &mut Unsettled| {
             let signaled =
                 one.slot.0.memory.dma_buf().map(|dma_buf| one.fences.are_signaled(dma_buf.as_fd()));
             let is_late = one.since.elapsed() > timeout;
             if is_late {
-                log::warn!(
+                warnings.push(format!(
                     "a device has used {:?} for longer than the fence timeout ({timeout:?}): it returns to its owner",
                     one.slot.0.id
-                );
+                ));
             }
             is_late || !matches!(signaled, Some(Ok(false)))
         };
@@ -140,7 +146,7 @@ impl State {
 
     pub(super) fn collect_dma_bufs(&mut self) {
         if self.dma_bufs.has_unsettled() {
-            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped);
+            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped, &mut self.warnings);
         }
     }
 }

@@ -92,7 +92,8 @@ impl Shared {
 }
 
 /// The locked state. Dropping it queues notices, unlocks the state, then wakes the threads and
-/// readers that the changes concern, and drops what ended publications kept alive.
+/// readers that the changes concern, drops what ended publications kept alive, and writes to the
+/// log.
 #[must_use]
 pub struct Guard<'a> {
     shared: &'a Shared,
@@ -125,7 +126,7 @@ impl Drop for Guard<'_> {
             // first.
             shared.handler.queue(notices);
         }
-        let dropped = mem::take(&mut state.dropped);
+        let (dropped, warnings) = (mem::take(&mut state.dropped), mem::take(&mut state.warnings));
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = state.sleepers.take();
         let service_needed = links_changed || !state.trash.is_empty();
@@ -149,10 +150,11 @@ impl Drop for Guard<'_> {
             }
         }
         waiters.iter().for_each(Interrupt::set);
-        if !dropped.is_empty() {
+        if !dropped.is_empty() || !warnings.is_empty() {
             // Foreign code.
             before_blocking();
             drop(dropped);
+            warnings.iter().for_each(|warning| log::warn!("{warning}"));
         }
         if has_notices {
             shared.handler.start();

@@ -202,6 +202,8 @@ pub struct State {
     waiters: Waiters,
     /// Readers that need a wake-up.
     sleepers: PendingWakes,
+    /// Lines for the log, to be written with the state unlocked: a logger is foreign code.
+    warnings: Vec<String>,
     /// User data of ended publications, to be dropped with the state unlocked.
     dropped: Vec<Box<dyn Any + Send>>,
     /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
@@ -268,6 +270,7 @@ impl State {
             ended_leases: Vec::new(),
             sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
+            warnings: Vec::new(),
             dropped: Vec::new(),
             trash: Vec::new(),
         })
