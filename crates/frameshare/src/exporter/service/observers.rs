@@ -134,28 +134,28 @@ impl Observing {
     }
 }
 
-impl Content {
-    /// Takes a snapshot. Only that takes place with the state locked.
-    fn new(shared: &Shared, exporter: &ExporterInfo, observers: usize) -> io::Result<Snapshots> {
-        let exporter = exporter.clone();
-        let mut snapshot = shared.with(|state| state.snapshot(exporter, observers as u32));
-        let bytes = snapshot.encode();
-        if bytes.len() <= INLINE {
-            return Ok(Snapshots { whole: Self::Inline(bytes), short: None });
-        }
-        let file = HostFile::new("frameshare-payload", bytes.len() as u64)?;
-        file.store(&bytes);
-        let whole = Self::Sealed(bytes.len() as u64, Arc::new(file));
-        Ok(Snapshots { whole, short: Some(Self::Inline(shorten(&mut snapshot))) })
-    }
-}
-
 /// A snapshot for observers of users that are trusted with memory, and one without a file for the
 /// others, who could keep the memory of each file.
 struct Snapshots {
     whole: Content,
     /// `None` if the whole one has no file.
     short: Option<Content>,
+}
+
+impl Snapshots {
+    /// Takes a snapshot. Only that takes place with the state locked.
+    fn new(shared: &Shared, exporter: &ExporterInfo, observers: usize) -> io::Result<Self> {
+        let exporter = exporter.clone();
+        let mut snapshot = shared.with(|state| state.snapshot(exporter, observers as u32));
+        let bytes = snapshot.encode();
+        if bytes.len() <= INLINE {
+            return Ok(Self { whole: Content::Inline(bytes), short: None });
+        }
+        let file = HostFile::new("frameshare-payload", bytes.len() as u64)?;
+        file.store(&bytes);
+        let whole = Content::Sealed(bytes.len() as u64, Arc::new(file));
+        Ok(Self { whole, short: Some(Content::Inline(shorten(&mut snapshot))) })
+    }
 }
 
 /// Leaves out incidents, then readers, and then the caps, until a snapshot fits into a message.
@@ -241,7 +241,7 @@ impl Observers {
                 }
                 continue;
             }
-            let content = content.get_or_insert_with(|| Content::new(shared, &self.exporter, count));
+            let content = content.get_or_insert_with(|| Snapshots::new(shared, &self.exporter, count));
             let sent = match content {
                 Ok(Snapshots { whole, short }) => {
                     let (rights, is_charged) = shared.with(|state| {
@@ -366,4 +366,32 @@ fn program(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?");
     if name.is_empty() { "unknown".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Endpoint, Interrupt,
+        exporter::{Config, Exporter},
+        reader::{self, Reader},
+    };
+
+    #[test]
+    fn shortened_snapshot_fits_into_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        let config = reader::Config::default();
+        let _reader = Reader::connect(&endpoint, config, &Interrupt::new().unwrap()).unwrap();
+        while exporter.reader_count() == 0 {
+            std::thread::yield_now();
+        }
+        let mut snapshot = exporter.locked(|state| state.snapshot(Observers::new().exporter, 1));
+        snapshot.readers = vec![snapshot.readers[0].clone(); 1000];
+        let whole = snapshot.encode();
+        let short = shorten(&mut snapshot);
+        assert!(whole.len() > INLINE && short.len() <= INLINE, "{} {}", whole.len(), short.len());
+        assert!((1..1000).contains(&Snapshot::decode(&short).unwrap().readers.len()));
+    }
 }
