@@ -37,7 +37,7 @@ impl HostFile {
     ///
     /// # Errors
     /// The error of a system call, such as a lack of memory.
-    pub fn new(name: &str, size: u64) -> io::Result<Self> {
+    pub(crate) fn new(name: &str, size: u64) -> io::Result<Self> {
         let fd = memfd(name, size)?;
         let length = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // The exporter's own mapping is made before the seal, so only that one stays writable. Its
@@ -52,32 +52,32 @@ impl HostFile {
     ///
     /// # Errors
     /// As [`HostFile::new`].
-    pub fn reusable(name: &str, size: u64) -> io::Result<Self> {
+    pub(crate) fn reusable(name: &str, size: u64) -> io::Result<Self> {
         Ok(Self { is_reusable: true, ..Self::new(name, size)? })
     }
 
     /// Returns whether the file may be used again when its last holder but one drops it.
-    pub fn is_reusable(&self) -> bool {
+    pub(crate) fn is_reusable(&self) -> bool {
         self.is_reusable
     }
 
     /// Size in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// The file as words.
-    pub fn words(&self) -> &Words {
+    pub(crate) fn words(&self) -> &Words {
         &self.words
     }
 
     /// Writes bytes from the start on.
-    pub fn store(&self, bytes: &[u8]) {
+    pub(crate) fn store(&self, bytes: &[u8]) {
         store_bytes(&self.words, 0, bytes);
     }
 
     /// Returns whether a charged user was given the file ([`Accounts`](super::Accounts)).
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Relaxed)
     }
 
