@@ -442,8 +442,9 @@ impl Exporter {
 
     /// Disconnects the reader of this number, which reads [`Reason::TooSlow`] and the text, and
     /// takes back the frames that it holds: for frames whose owner needs their memory. Their
-    /// content may change while the reader reads them. Returns false if no present reader has this
-    /// number.
+    /// content may change while the reader reads them. One that has left, or was disconnected, and
+    /// still holds frames ([`Stats::draining`]) loses these. Returns false if no reader of this
+    /// number is present or holds frames.
     pub fn revoke(&self, id: u64, why: &str) -> bool {
         self.locked(|state| state.revoke(id, why))
     }

@@ -275,6 +275,42 @@ fn revoked_reader_loses_its_frames() {
 }
 
 #[test]
+fn frames_of_readers_that_left_can_be_revoked() {
+    let leave: [fn(&Exporter, reader::Reader); 2] =
+        [|_, reader| drop(reader), |exporter, _reader| assert!(exporter.disconnect(1, "for maintenance"))];
+    for leave in leave {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader = stream.reader(Policy::Latest);
+        let mut other = stream.reader(Policy::Latest);
+        stream.publish(&exporter, 1).unwrap();
+        let held = [&mut reader, &mut other].map(|reader| stream.next_frame(reader));
+        leave(&exporter, reader);
+        until(|| exporter.reader_count() == 1);
+        let of = |readers: &[exporter::ReaderStats]| {
+            readers.iter().map(|one| (one.info.id, one.held)).collect::<Vec<_>>()
+        };
+        let stats = exporter.stats();
+        assert_eq!((of(&stats.readers), of(&stats.draining)), (vec![(2, 1)], vec![(1, 1)]));
+        assert!(exporter.revoke(1, "its frames are needed"));
+        let stats = exporter.stats();
+        assert_eq!((of(&stats.readers), of(&stats.draining)), (vec![(2, 1)], vec![]));
+        assert!(!exporter.revoke(1, "it holds nothing any more"));
+        // The other reader has the frame too, and keeps it.
+        let [lost, kept] = held;
+        drop(lost);
+        for seed in 2..=20 {
+            stream.publish(&exporter, seed).unwrap();
+            assert!(holds(&stream.next_frame(&mut other), seed));
+        }
+        assert!(holds(&kept, 1));
+        drop(kept);
+        let stats = exporter.stats();
+        assert_eq!(stats.free_slots, stats.slots);
+    }
+}
+
+#[test]
 fn disconnected_reader_reads_reason_and_keeps_frames() {
     let stream = Stream::new();
     let exporter = stream.exporter();

@@ -15,8 +15,15 @@ use super::{
     stream::{Stream, whole_in},
 };
 use crate::ffi::dma_buf;
-use frameshare::exporter::Slot;
+use frameshare::exporter::{ReaderInfo, Slot, Stats};
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+/// Returns the reader that has the most of upstream's buffers, if any has one. Readers that have
+/// left come first: they get no further frame, and present ones may go on when these are back.
+fn holder(stats: &Stats) -> Option<&ReaderInfo> {
+    let most = [&stats.draining, &stats.readers].map(|readers| readers.iter().max_by_key(|one| one.adopted));
+    most.into_iter().flatten().find(|reader| reader.adopted > 0).map(|reader| &reader.info)
+}
 
 impl Stream {
     /// Places a frame in upstream's own memory, which is not in a slot: in place if it is in a
@@ -96,14 +103,16 @@ impl Stream {
         }
     }
 
-    /// Takes all frames from the reader that has the most, taken or not, and disconnects it: it has
-    /// kept upstream from its buffers for `time`.
-    pub(super) fn revoke_holder(&self, time: Duration) {
-        let readers = self.exporter.stats().readers;
-        if let Some(reader) = readers.iter().max_by_key(|reader| reader.held + reader.queued) {
-            let why = format!("it kept upstream waiting for its buffers for {time:?}");
-            self.exporter.revoke(reader.info.id, &why);
-        }
+    /// Takes all frames from the reader that keeps upstream from its buffers, and disconnects it: it
+    /// has done so for `time`. Returns a reader that had left before, with the reason: no notice of
+    /// the exporter names it again.
+    pub(super) fn revoke_holder(&self, time: Duration) -> Option<(ReaderInfo, String)> {
+        let stats = self.exporter.stats();
+        let holder = holder(&stats)?;
+        let why = format!("it kept upstream waiting for its buffers for {time:?}");
+        let has_left = stats.draining.iter().any(|reader| reader.info.id == holder.id);
+        let is_revoked = self.exporter.revoke(holder.id, &why);
+        (has_left && is_revoked).then(|| (holder.clone(), why))
     }
 
     /// Retires the dma-bufs shared so far.
@@ -111,5 +120,65 @@ impl Stream {
         if self.has_shared_dma_bufs.swap(false, Relaxed) {
             self.exporter.retire_adopted();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare::{
+        Endpoint, Interrupt, Wait,
+        exporter::{Config, Exporter, Frame, Purpose},
+        fence::Written,
+        reader::{self, Item, Reader},
+    };
+
+    /// Statistics as of dma-bufs: all frames of readers in host memory stand for such.
+    fn in_dma_bufs(exporter: &Exporter) -> Stats {
+        let mut stats = exporter.stats();
+        for reader in stats.readers.iter_mut().chain(&mut stats.draining) {
+            assert_eq!(reader.adopted, 0, "frames in slots of the exporter keep upstream from nothing");
+            reader.adopted = reader.held + reader.queued;
+        }
+        stats
+    }
+
+    #[test]
+    fn holder_is_the_reader_that_left_then_the_one_with_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        let interrupt = Interrupt::new().unwrap();
+        let connect = || Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
+        let take = |reader: &mut Reader| match reader.next(Some(Duration::from_secs(60)), &interrupt) {
+            Ok(Some(Item::Frame(frame))) => frame,
+            other => panic!("{other:?}"),
+        };
+        let publish = || {
+            let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
+            exporter.publish(Frame::new(&slot, 100, Written::Cpu), Wait::No).unwrap();
+        };
+        let [mut first, mut second, mut third] = [(); 3].map(|()| connect());
+        publish();
+        let of_first = take(&mut first);
+        let mut of_second = vec![take(&mut second)];
+        drop(take(&mut third));
+        drop(first);
+        while exporter.reader_count() == 3 {
+            std::thread::yield_now();
+        }
+        publish();
+        of_second.push(take(&mut second));
+        drop(take(&mut third));
+        // The second one has more, and would not have it if the first one gave its frame back.
+        let held = in_dma_bufs(&exporter);
+        assert_eq!(holder(&held).map(|reader| reader.id), Some(1));
+        assert_eq!(holder(&exporter.stats()), None, "no buffer of upstream's is held");
+        assert!(exporter.revoke(1, "a test"));
+        assert_eq!(holder(&in_dma_bufs(&exporter)).map(|reader| reader.id), Some(2));
+        drop(of_second);
+        assert_eq!(holder(&in_dma_bufs(&exporter)), None, "innocent readers are never chosen");
+        assert_eq!(exporter.reader_count(), 2);
+        drop(of_first);
     }
 }

@@ -7,7 +7,10 @@ use super::{
     stream::Stream,
 };
 use crate::sync::lock;
-use frameshare::{Endpoint, exporter::Notice};
+use frameshare::{
+    Endpoint,
+    exporter::{Notice, ReaderInfo},
+};
 use gst::{prelude::*, subclass::prelude::*};
 use std::time::Instant;
 
@@ -122,6 +125,13 @@ impl FrameshareSink {
     fn warn_of_reader(&self, kind: Kind, uid: u32, pid: u32, mut text: String) {
         let Some(left_out) = lock(&self.limit).admit(kind, uid, pid, Instant::now()) else { return };
         if left_out > 0 {
+    /// Warns of a reader that had left, and lost the frames that it still held.
+    pub(super) fn warn_of_lost_frames(&self, reader: &ReaderInfo, why: &str) {
+        gst::warning!(CAT, imp = self, "frames taken back: {why}: {reader:?}");
+        let text = format!("Took back the frames of {}, which had left: {why}", messages::name(reader));
+        self.warn_of_reader(Kind::Evicted, reader.uid, reader.pid, text);
+    }
+
             text = format!("{text} (and {left_out} times more since the last warning)");
         }
         gst::element_imp_warning!(self, gst::ResourceError::Close, ("{}", text));

@@ -172,7 +172,9 @@ impl FrameshareSink {
                 begin = Instant::now();
             }
             if begin.elapsed() >= limit {
-                stream.revoke_holder(limit);
+                if let Some((reader, why)) = stream.revoke_holder(limit) {
+                    self.warn_of_lost_frames(&reader, &why);
+                }
                 begin = Instant::now();
             }
         }

@@ -23,6 +23,7 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure.set("held", stats.held);
     structure.set("queued", stats.queued);
     structure.set("waiting", stats.waiting);
+    structure.set("adopted", stats.adopted);
     structure.set("sent", stats.sent);
     structure.set("lost", stats.lost);
     structure.set("lag", stats.lag);
@@ -49,6 +50,7 @@ pub(super) fn stats(stream: Option<&Stream>, is_paced: bool) -> gst::Structure {
             .field("mean-wait", 0u64)
             .field("copies", 0u64)
             .field("readers", gst::Array::default())
+            .field("draining", gst::Array::default())
             .build();
     };
     let stats = stream.exporter.stats();
@@ -87,5 +89,6 @@ pub(super) fn stats(stream: Option<&Stream>, is_paced: bool) -> gst::Structure {
         .field("readers-total", stats.readers_total)
         .field("mps", stats.is_mps_client)
         .field("readers", gst::Array::new(stats.readers.iter().map(reader_stats)))
+        .field("draining", gst::Array::new(stats.draining.iter().map(reader_stats)))
         .build()
 }

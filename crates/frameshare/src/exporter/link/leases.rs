@@ -457,6 +457,7 @@ impl Leases {
             held,
             queued,
             waiting: 0,
+            adopted: 0,
             sent: self.sent,
             lost: self.lost,
             ages,

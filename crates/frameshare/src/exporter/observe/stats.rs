@@ -19,6 +19,8 @@ pub struct ReaderStats {
     pub queued: u32,
     /// Frames that wait for the reader's credit: its backlog.
     pub waiting: u32,
+    /// Frames in adopted memory, taken or not, that the reader keeps from their owner.
+    pub adopted: u32,
     /// Frames published to the reader, revoked ones included.
     pub sent: u64,
     /// Lost frames.
@@ -54,6 +56,8 @@ pub struct DmaBufStats {
 pub struct Stats {
     /// The present readers.
     pub readers: Vec<ReaderStats>,
+    /// Readers that have left or were disconnected, and still hold frames.
+    pub draining: Vec<ReaderStats>,
     /// Frames published.
     pub published: u64,
     /// Time that all frames together waited for their publication: see

@@ -31,10 +31,17 @@ impl State {
         true
     }
 
-    /// Disconnects a reader and ends all its leases. Returns false if there is none of this number.
+    /// Ends all leases of a reader, and disconnects it unless it was before. Returns false if no
+    /// reader of this number is present or holds anything.
     pub fn revoke(&mut self, id: u64, why: &str) -> bool {
-        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return false };
-        self.end_link(index, &Ending::new(Reason::TooSlow, why));
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.end_link(index, &Ending::new(Reason::TooSlow, why));
+            return true;
+        }
+        let holds = |link: &Link| link.info.id == id && !link.leases.is_empty();
+        let Some(index) = self.draining.iter().position(holds) else { return false };
+        let link = self.draining.remove(index);
+        self.release_link(link);
         true
     }
 

@@ -4,7 +4,11 @@
 
 use super::State;
 use crate::{
-    exporter::{observe::Stats, slot::Generation},
+    exporter::{
+        link::Link,
+        observe::{ReaderStats, Stats},
+        slot::Generation,
+    },
     memory::select::Selected,
 };
 use std::time::Duration;
@@ -15,8 +19,13 @@ impl State {
         self.copies.count(reason)
     }
 
+    fn reader_stats(&self, link: &Link) -> ReaderStats {
+        let publications = link.leases.areas().filter_map(|area| self.publications[area.0 as usize].as_ref());
+        let adopted = publications.filter(|one| self.is_adopted(&one.slot)).count() as u32;
+        ReaderStats { adopted, ..link.stats(self.next) }
+    }
+
     pub fn stats(&mut self) -> Stats {
-        let next = self.next;
         let retired = |one: &Generation| one.retired_slot_bytes() + if one.retired { one.bytes() } else { 0 };
         let retired_bytes = self.generations.iter().map(retired).sum::<u64>() + self.accounts.kept();
         let kind = self.kind();
@@ -28,9 +37,11 @@ impl State {
             slots += overflow.len();
             free_slots += overflow.count_free();
         }
+        let draining = self.draining.iter().filter(|link| !link.leases.is_empty());
         Stats {
-            readers: self.links.iter().map(|link| link.stats(next)).collect(),
-            published: next.previous().0,
+            readers: self.links.iter().map(|link| self.reader_stats(link)).collect(),
+            draining: draining.map(|link| self.reader_stats(link)).collect(),
+            published: self.next.previous().0,
             waited: Duration::from_nanos(self.arrivals.waited),
             slots,
             free_slots,
