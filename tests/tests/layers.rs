@@ -420,9 +420,10 @@ const FORKED: [&str; 4] = ["frameshare-process", "frameshare-cuda", "frameshare"
 
 /// Atomics whose value is right in a forked child, too, each with the reason. Others count what
 /// only the parent has.
-const INHERITED: [(&str, &str); 6] = [
+const INHERITED: [(&str, &str); 7] = [
     ("WORD", "its page is wiped in a child"),
     ("NONE", "it is an address alone"),
+    ("NEXT", "numbers are not used again"),
     ("LOADED_BY", "it names the process"),
     ("COUNTS", "a child makes no calls after its parent's"),
     ("TOKEN", "numbers are not used again"),

@@ -17,13 +17,13 @@
 use crate::capture_mode::{captures, is_capturing};
 use crate::stream::Stream;
 use crate::{Error, Result};
-use frameshare_process::process_id;
+use frameshare_process::process_number;
 
 /// Announcement of a stream capture; see [`announce`].
 #[derive(Debug)]
 #[must_use = "dropping it ends the announcement"]
 pub struct Announced {
-    process: u32,
+    process: u64,
 }
 
 /// Announces a stream capture by any thread of this process to this copy of the crate; a program
@@ -38,13 +38,13 @@ pub struct Announced {
 /// makes one only with drivers before 555, which lack cuCtxRecordEvent.
 pub fn announce() -> Announced {
     captures().announced += 1;
-    Announced { process: process_id() }
+    Announced { process: process_number() }
 }
 
 impl Drop for Announced {
     fn drop(&mut self) {
         // A forked child has no announcements of its parent.
-        if self.process == process_id() {
+        if self.process == process_number() {
             captures().announced -= 1;
         }
     }

@@ -13,9 +13,9 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use frameshare_process::{PerProcess, process_id};
+use frameshare_process::{PerProcess, process_number};
 use libloading::Library;
 use once_cell::sync::OnceCell;
 
@@ -216,7 +216,7 @@ table! {
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 static DRIVER: PerProcess<OnceCell<Driver>> = PerProcess::new(OnceCell::new);
 /// The process that has begun to load the driver; 0 for none. A forked child has its parent's.
-static LOADED_BY: AtomicU32 = AtomicU32::new(0);
+static LOADED_BY: AtomicU64 = AtomicU64::new(0);
 
 impl Driver {
     /// Returns the version, as reported by cuDriverGetVersion.
@@ -248,18 +248,20 @@ pub(crate) fn get() -> Result<&'static Driver, Error> {
 /// has loaded it, or was loading it at the fork, cannot use CUDA.
 fn get_or_load<'a, T>(
     driver: &'a OnceCell<T>,
-    loaded_by: &AtomicU32,
+    loaded_by: &AtomicU64,
     load: impl FnOnce() -> Result<T, Error>,
 ) -> Result<&'a T, Error> {
     if let Some(driver) = driver.get() {
         return Ok(driver);
     }
-    let process = process_id();
+    let process = process_number();
     match loaded_by.load(Ordering::Relaxed) {
         0 => {}
         own if own == process => {}
-        parent => {
-            return Err(Error::NoDriver { reason: format!("process {parent} has used CUDA{FORKED}") });
+        _ => {
+            return Err(Error::NoDriver {
+                reason: format!("the process that forked this one has used CUDA{FORKED}"),
+            });
         }
     }
     driver.get_or_try_init(|| {
@@ -328,7 +330,7 @@ mod tests {
 
     #[test]
     fn forked_child_does_not_wait_for_load_of_its_parent() {
-        let (driver, loaded_by) = (OnceCell::new(), AtomicU32::new(0));
+        let (driver, loaded_by) = (OnceCell::new(), AtomicU64::new(0));
         let checked = Barrier::new(2);
         let load = || {
             checked.wait();
@@ -350,7 +352,7 @@ mod tests {
     #[test]
     fn forked_child_does_not_use_driver_of_its_parent() {
         static DRIVER: PerProcess<OnceCell<u8>> = PerProcess::new(OnceCell::new);
-        let loaded_by = AtomicU32::new(0);
+        let loaded_by = AtomicU64::new(0);
         let get = || get_or_load(&DRIVER, &loaded_by, || Ok(7));
         assert_eq!(get(), Ok(&7));
         let refused = |error: Error| error.to_string().contains("has used CUDA");
@@ -360,7 +362,7 @@ mod tests {
 
     #[test]
     fn failed_load_is_repeated() {
-        let (driver, loaded_by) = (OnceCell::new(), AtomicU32::new(0));
+        let (driver, loaded_by) = (OnceCell::new(), AtomicU64::new(0));
         let failed = get_or_load(&driver, &loaded_by, || Err(Error::NoDriver { reason: String::new() }));
         assert!(failed.is_err());
         assert_eq!(get_or_load(&driver, &loaded_by, || Ok(7)), Ok(&7));

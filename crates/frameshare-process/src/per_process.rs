@@ -11,7 +11,7 @@
 //! A value is leaked, so that references to it stay valid for the rest of the process.
 #![allow(unsafe_code)]
 
-use crate::process_id;
+use crate::process_number;
 use std::{
     ops::Deref,
     ptr,
@@ -21,14 +21,14 @@ use std::{
 /// A value that each process makes at its first use, and never drops.
 ///
 /// Threads that use it first at the same time may each make a value; one is kept, the others are
-/// dropped. Processes are told apart by their IDs.
+/// dropped. Processes are told apart by [`process_number`].
 pub struct PerProcess<T> {
     make: fn() -> T,
     current: AtomicPtr<Made<T>>,
 }
 
 struct Made<T> {
-    process: u32,
+    process: u64,
     value: T,
 }
 
@@ -40,7 +40,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 
     /// Returns the value of this process.
     pub fn get(&self) -> &'static T {
-        let process = process_id();
+        let process = process_number();
         let mut current = self.current.load(Ordering::Acquire);
         loop {
             // SAFETY: null, or a value that is never dropped.
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> Deref for PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::in_child;
+    use crate::testing::{in_child, with_same_id};
     use std::{
         collections::HashSet,
         sync::{Barrier, Mutex},
@@ -99,6 +99,16 @@ mod tests {
         };
         assert_eq!(in_child(child), Some(true));
         assert_eq!(*locked, 8);
+    }
+
+    #[test]
+    fn forked_child_of_same_id_begins_with_value_of_its_own() {
+        static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|| Mutex::new(7));
+        with_same_id(
+            "forked_child_of_same_id_begins_with_value_of_its_own",
+            || *VALUE.lock().unwrap() = 8,
+            || *VALUE.lock().unwrap() == 7,
+        );
     }
 
     /// Negative control: the child of a process that forks with a lock held waits for it.

@@ -6,23 +6,26 @@
 //! would end the parent's lease, and one that dropped a stream would close the parent's.
 
 use crate::error::Error;
-use frameshare::process_id;
+use frameshare::process_number;
 use pyo3::{PyErr, PyResult};
-use std::{fmt::Display, mem, ops::Deref, sync::Arc};
+use std::{fmt::Display, mem, ops::Deref, process, sync::Arc};
 
 /// The process that made an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process(u32);
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    number: u64,
+    pid: u32,
+}
 
 impl Process {
     /// The present process.
     pub fn current() -> Self {
-        Self(process_id())
+        Self { number: process_number(), pid: process::id() }
     }
 
     /// Returns whether it is the present process.
     pub fn is_current(self) -> bool {
-        self == Self::current()
+        self.number == process_number()
     }
 
     /// Checks that it is the present process, before a lock is taken that another thread of the
@@ -38,8 +41,8 @@ impl Process {
         Error::new_err(format!(
             "{object} belongs to process {}, and this is its forked child {}: open the stream again in the child \
              (copy.copy of a Stream does)",
-            self.0,
-            process_id()
+            self.pid,
+            process::id()
         ))
     }
 }

@@ -155,7 +155,7 @@ pub use {
     options::ConfigOption,
     reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
-    sys::{Interrupt, Label, monotonic_ns, process_id},
+    sys::{Interrupt, Label, monotonic_ns, process_number},
     wait::Wait,
 };
 

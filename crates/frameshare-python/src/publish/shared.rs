@@ -18,7 +18,7 @@ use frameshare::{
     drop_behind,
     exporter::{AcquireError, Exporter, Frame, NewFrame, PublishError, Slot, VideoExporter},
     fence::Written,
-    monotonic_ns, process_id,
+    monotonic_ns,
 };
 use pyo3::prelude::*;
 use std::{
@@ -140,7 +140,7 @@ impl Shared {
             "the exporter of {} belongs to the parent of this forked child, process {}: create a stream of another \
              name in the child",
             self.name,
-            process_id()
+            std::process::id()
         )))
     }
 

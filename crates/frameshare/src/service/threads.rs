@@ -3,7 +3,7 @@
 //! The threads that run the turns of tasks, and their baton.
 
 use super::{Next, Run, schedule::Schedule, schedule::Turn};
-use crate::sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_id, wait};
+use crate::sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_number, wait};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     cell::{Cell, RefCell},
@@ -62,7 +62,7 @@ enum Baton {
 /// The threads of one service in this process.
 pub(super) struct Threads {
     name: &'static str,
-    process: u32,
+    process: u64,
     epoll: Epoll,
     /// Ends the wait of the thread that holds the baton.
     wake: Interrupt,
@@ -132,14 +132,14 @@ impl Threads {
             waiting: 0,
             handles: Vec::new(),
         };
-        let process = process_id();
+        let process = process_number();
         let (timer, ended) = (Timer::new()?, Condvar::new());
         Ok(Arc::new(Self { name, process, epoll, wake, state: Mutex::new(state), timer, ended }))
     }
 
     /// Returns whether they are threads of the process that forked this one.
     pub fn is_of_parent(&self) -> bool {
-        self.process != process_id()
+        self.process != process_number()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

@@ -36,7 +36,7 @@ pub use clock::monotonic_ns;
 pub use dma_buf::{DmaBufId, Fences, PendingFences, begin_cpu_read, dma_buf_size, end_cpu_read};
 pub use epoll::{Epoll, Interest};
 pub use folder_watch::{FolderChange, FolderWatch};
-pub use frameshare_process::{PerProcess, process_id};
+pub use frameshare_process::{PerProcess, process_number};
 pub use futex::{Slept, WakeGroup, WakeWord, has_futex_waitv};
 pub use interrupt::Interrupt;
 pub use limits::{file_limit, files_left};

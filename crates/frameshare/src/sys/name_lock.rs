@@ -2,7 +2,7 @@
 
 //! The lock that owns a stream's name.
 
-use super::process_id;
+use super::process_number;
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, ftruncate, openat, statat},
     io::{Errno, pread, pwrite},
@@ -26,7 +26,7 @@ use std::{
 #[must_use = "dropping the lock gives the name up"]
 pub struct NameLock {
     file: OwnedFd,
-    process: u32,
+    process: u64,
 }
 
 /// The reason why a name could not be taken.
@@ -86,10 +86,10 @@ impl NameLock {
                 }
                 Err(error) => return Err(failed(error.into())),
             }
-            let lock = Self { file, process: process_id() };
+            let lock = Self { file, process: process_number() };
             // A file that was removed before it was locked does not own the name.
             if lock.is_at(folder, name) {
-                let holder = format!("{} (pid {})\n", super::process_name(), lock.process);
+                let holder = format!("{} (pid {})\n", super::process_name(), std::process::id());
                 ftruncate(&lock.file, 0)
                     .and_then(|()| pwrite(&lock.file, holder.as_bytes(), 0))
                     .map_err(|error| failed(error.into()))?;
@@ -111,7 +111,7 @@ impl NameLock {
 
 impl Drop for NameLock {
     fn drop(&mut self) {
-        if self.process == process_id() {
+        if self.process == process_number() {
             // Closing the file unlocks it as well, unless a child has a copy.
             let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
         }

@@ -8,7 +8,7 @@
 //! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
-use super::{PerProcess, limits::is_lack_of_files, process_id, user_ns::is_overflow_uid};
+use super::{PerProcess, limits::is_lack_of_files, user_ns::is_overflow_uid};
 use frameshare_protocol::message::Nonce;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::{
@@ -70,7 +70,7 @@ impl Peer {
 
     /// Returns whether it is in this very process: this copy of the engine, or another one.
     pub fn is_in_this_process(&self) -> bool {
-        self.pid == process_id()
+        self.pid == std::process::id()
     }
 
     /// Returns whether it is this copy of the engine in this very process. The nonce alone is no

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The ID of this process, without a system call.
+//! A number of this process that a fork changes, without a system call.
 //!
 //! It is in a page of which the kernel gives each forked child a page of zeros (MADV_WIPEONFORK,
-//! madvise(2)), unless parent and child share their memory; the child then asks the kernel once. A
-//! kernel that cannot do so is asked each time.
+//! madvise(2)), unless parent and child share their memory; the child then takes the next number.
+//! The ID of a process is no such number: a child in a new PID namespace can have its parent's. Only
+//! with a kernel without such pages it stands for the number.
 //!
 //! # Safety
 //!
@@ -14,21 +15,26 @@
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{
     process, ptr,
-    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 
 /// The kernel rounds it up to a page.
-const SIZE: usize = size_of::<AtomicU32>();
+const SIZE: usize = size_of::<AtomicU64>();
 
 /// The word of the page; null before the first use.
-static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// In place of a word where the kernel has no such pages.
-static NONE: AtomicU32 = AtomicU32::new(0);
+static NONE: AtomicU64 = AtomicU64::new(0);
+/// The next number. A child goes on where its parent was, and so has a number that none of the
+/// processes before it had when they forked.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Returns the ID of this process, which differs in a forked child.
+/// Returns a number that tells this process from all processes that it descends from by fork(2),
+/// and so whether an object was made before a fork. It is no process ID, and not unique: two
+/// children of a process can have the same one.
 ///
-/// It takes no lock, which a fork could leave locked, and costs two loads.
-pub fn process_id() -> u32 {
+/// It takes no lock, which a fork could leave locked, and costs two loads. For any thread.
+pub fn process_number() -> u64 {
     let mut word = WORD.load(Ordering::Acquire);
     if word.is_null() {
         word = map();
@@ -36,21 +42,20 @@ pub fn process_id() -> u32 {
     // SAFETY: `NONE`, or the page, which is never unmapped.
     let word = unsafe { &*word };
     if ptr::eq(word, &raw const NONE) {
-        return process::id();
+        return process::id().into();
     }
     match word.load(Ordering::Relaxed) {
-        // Not asked yet since the start or the fork. All threads store the same number.
+        // None taken yet since the start or the fork. The first thread's counts.
         0 => {
-            let id = process::id();
-            word.store(id, Ordering::Relaxed);
-            id
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            word.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(number)
         }
-        id => id,
+        number => number,
     }
 }
 
 /// Maps the page, unless another thread has. Returns the word, or `NONE`.
-fn map() -> *mut AtomicU32 {
+fn map() -> *mut AtomicU64 {
     let new = new_word().unwrap_or((&raw const NONE).cast_mut());
     let swap = WORD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
     if swap.is_err() && !ptr::eq(new, &raw const NONE) {
@@ -61,7 +66,7 @@ fn map() -> *mut AtomicU32 {
 }
 
 /// Maps a page that is wiped in forked children.
-fn new_word() -> Option<*mut AtomicU32> {
+fn new_word() -> Option<*mut AtomicU64> {
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let page = unsafe {
         mmap_anonymous(ptr::null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
