@@ -93,6 +93,7 @@
 //! # Modules
 //!
 //! - `service`: the thread that serves all exporters of this process
+//! - `foreign`: code of the application that the engine runs
 //! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
 //! - [`memory`]: one trait, and an implementation for each kind of memory
 //! - [`fence`]: one trait, and an implementation for each kind of fence
@@ -122,6 +123,8 @@ pub mod exporter;
 #[cfg(not(loom))]
 pub mod fence;
 pub mod flags;
+#[cfg(not(loom))]
+mod foreign;
 #[cfg(not(loom))]
 mod gpu;
 #[cfg(not(loom))]

@@ -56,7 +56,8 @@ pub struct Frame<'a> {
     /// ([`Config::max_gop_bytes`](super::Config::max_gop_bytes)).
     pub unit: Unit,
     /// User data that is dropped when the frame is written and every lease on the publication has
-    /// ended: a guard that keeps upstream from writing the frame.
+    /// ended: a guard that keeps upstream from writing the frame. A panic of its destructor is
+    /// logged; within a call of the exporter, it continues in the caller when the call is done.
     pub keep: Option<Box<dyn Any + Send>>,
 }
 
@@ -134,6 +135,9 @@ pub enum PublishError {
     /// The exporter is closed.
     #[error("the exporter is closed")]
     Closed,
+    /// The engine has failed, and closed the stream; with the reason, for people.
+    #[error("the exporter has failed: {0}")]
+    Failed(String),
     /// The GPU that the frame was written on has failed.
     #[error("the frame cannot be signalled: {0}")]
     Gpu(frameshare_cuda::Error),

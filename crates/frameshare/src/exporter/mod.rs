@@ -47,6 +47,7 @@ use crate::{
     Interrupt, Wait,
     endpoint::Endpoint,
     event::Event,
+    foreign::{guarded, resuming},
     memory::{
         dma_buf::{self, DmaBuf},
         select::Lacking,
@@ -120,7 +121,7 @@ impl Exporter {
 
     /// Sets the format of the following frames. Readers that join later get it too.
     pub fn set_format(&self, format: Format) {
-        self.locked(|state| state.set_format(format));
+        self.call(|state| state.set_format(format));
     }
 
     /// Sends an in-band event, delivered before the next frame.
@@ -131,25 +132,25 @@ impl Exporter {
         if event.payload.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD {
             return Err(EventTooLong(event.payload.len()));
         }
-        self.locked(|state| state.send_event(event));
+        self.call(|state| state.send_event(event));
         Ok(())
     }
 
     /// Marks the end of the stream. Readers that join later get it at once, until the stream
     /// continues with a format, sticky event or frame.
     pub fn end_of_stream(&self) {
-        self.locked(State::end_of_stream);
+        self.call(State::end_of_stream);
     }
 
     /// Closes the stream for all readers, with an error of [`Reason::Failed`] and this text.
     /// Nothing can be published afterwards; readers keep the frames that they hold.
     pub fn fail(&self, text: &str) {
-        self.locked(|state| state.close(Reason::Failed, text));
+        self.call(|state| state.close(Reason::Failed, text));
     }
 
     /// Clears the end of the stream before new data is available: joining readers wait for it.
     pub fn go_on(&self) {
-        self.locked(State::go_on);
+        self.call(State::go_on);
     }
 
     /// Returns a free slot of at least `size` bytes, which only the caller may write until it is
@@ -167,6 +168,10 @@ impl Exporter {
     /// [`AcquireError`]. [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
     /// readers release frames, or the GPU has written some.
     pub fn acquire(&self, size: u64, purpose: Purpose, wait: Wait) -> Result<Slot, AcquireError> {
+        self.slot(|| self.acquire_slot(size, purpose, wait))
+    }
+
+    fn acquire_slot(&self, size: u64, purpose: Purpose, wait: Wait) -> Result<Slot, AcquireError> {
         let timeout = Timeout::from(wait);
         if purpose == Purpose::Reuse {
             let max_slots = self.0.shared.lock().config().max_slots;
@@ -263,7 +268,7 @@ impl Exporter {
     /// [`AcquireError`] if the exporter has no GPU, the memory cannot be shared, or all slots are
     /// used. `owner` is dropped then.
     pub fn adopt(&self, pointer: u64, owner: Box<dyn Any + Send>) -> Result<(Slot, u64), AcquireError> {
-        self.locked(|state| state.adopt(pointer, owner, self.0.shared.id))
+        self.slot(|| self.locked(|state| state.adopt(pointer, guarded(owner), self.0.shared.id)))
     }
 
     /// Returns whether every present reader can read adopted memory; the error names one that
@@ -297,12 +302,14 @@ impl Exporter {
     /// [`AcquireError::Closed`].
     pub fn adopt_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Slot, AcquireError> {
         let id = dma_buf::identity(dma_buf)?;
-        if let Some(slot) = self.locked(|state| state.known_dma_buf(id))? {
-            return Ok(slot);
-        }
-        // Drivers may take long to map it: with the state unlocked.
-        let memory = Arc::new(DmaBuf::share(dma_buf)?);
-        self.locked(|state| state.adopt_dma_buf(id, memory, self.0.shared.id))
+        self.slot(|| {
+            if let Some(slot) = self.locked(|state| state.known_dma_buf(id))? {
+                return Ok(slot);
+            }
+            // Drivers may take long to map it: with the state unlocked.
+            let memory = Arc::new(DmaBuf::share(dma_buf)?);
+            self.locked(|state| state.adopt_dma_buf(id, memory, self.0.shared.id))
+        })
     }
 
     /// Returns whether every present reader can read dma-bufs; the error names one that cannot, and
@@ -326,26 +333,26 @@ impl Exporter {
     /// [`Config::trusted_uids`], with [`Reason::PermissionDenied`], and those that do not take
     /// dma-bufs or cannot map one, with [`Reason::NothingInCommon`].
     pub fn require_dma_bufs(&self, yes: bool) {
-        self.locked(|state| state.require_dma_bufs(yes));
+        self.call(|state| state.require_dma_bufs(yes));
     }
 
     /// Retires adopted memory: readers are asked to drop their imports, and each owner is dropped
     /// when the last reader has done so or is dead. Slots that the caller still holds cannot be
     /// published any more ([`InvalidFrame::Retired`]).
     pub fn retire_adopted(&self) {
-        self.locked(State::retire_adopted);
+        self.call(State::retire_adopted);
     }
 
     /// Places the following frames in host memory although the exporter has a GPU, or on the GPU
     /// again. It takes effect with the next slot that is acquired.
     pub fn use_host_memory(&self, yes: bool) {
-        self.locked(|state| state.use_host_memory(yes));
+        self.call(|state| state.use_host_memory(yes));
     }
 
     /// Changes the treatment of lossless readers without credit
     /// ([`Config::slow_readers`](Config)). Frames in backlogs stay there.
     pub fn set_slow_readers(&self, slow_readers: SlowReaders) {
-        self.locked(|state| state.set_slow_readers(slow_readers));
+        self.call(|state| state.set_slow_readers(slow_readers));
     }
 
     /// Changes what is kept for readers that join later ([`Config::history`](Config)).
@@ -354,7 +361,7 @@ impl Exporter {
     /// [`ConfigError::History`].
     pub fn set_history(&self, history: History) -> Result<(), ConfigError> {
         history.check()?;
-        self.locked(|state| state.set_history(history));
+        self.call(|state| state.set_history(history));
         Ok(())
     }
 
@@ -365,7 +372,7 @@ impl Exporter {
     /// # Errors
     /// [`UseGpuError`]; the exporter goes on without the GPU.
     pub fn use_gpu(&self, gpu: &Arc<Context>) -> Result<(), UseGpuError> {
-        service::use_gpu(&self.0.shared, gpu)
+        resuming(|| service::use_gpu(&self.0.shared, gpu))
     }
 
     /// Drops `what`, such as the source of an asynchronous copy, when the work queued on `stream`
@@ -377,7 +384,7 @@ impl Exporter {
     /// Any error that the driver returns, also if the stream is being captured into a CUDA graph.
     /// `what` is dropped then.
     pub fn drop_after(&self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.locked(|state| state.drop_after(stream, what))
+        self.call(|state| state.drop_after(stream, guarded(what)))
     }
 
     /// Publishes a frame to every reader, and returns its sequence number.
@@ -391,7 +398,12 @@ impl Exporter {
     /// it is done. [`PublishError::Gpu`] also if `written` is a stream that is being captured, or
     /// unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, wait: Wait) -> Result<Sequence, PublishError> {
-        delivery::publish(&self.0.shared, frame, wait.into(), &self.0.interrupt)
+        let frame = Frame { keep: frame.keep.map(guarded), ..frame };
+        let publish = || delivery::publish(&self.0.shared, frame, wait.into(), &self.0.interrupt);
+        resuming(publish).map_err(|error| match (error, self.0.shared.lock().failure()) {
+            (PublishError::Closed, Some(why)) => PublishError::Failed(why.into()),
+            (error, _) => error,
+        })
     }
 
     /// Waits until lossless readers have taken and released all frames; false if they have not in
@@ -400,7 +412,7 @@ impl Exporter {
     /// # Errors
     /// [`Interrupted`].
     pub fn drain(&self, wait: Wait) -> Result<bool, Interrupted> {
-        backpressure::drain(&self.0.shared, &self.0.interrupt, wait.into())
+        resuming(|| backpressure::drain(&self.0.shared, &self.0.interrupt, wait.into()))
     }
 
     /// Waits for the first reader; false if there is none in time.
@@ -408,7 +420,7 @@ impl Exporter {
     /// # Errors
     /// [`Interrupted`].
     pub fn wait_for_reader(&self, wait: Wait) -> Result<bool, Interrupted> {
-        backpressure::wait_for_reader(&self.0.shared, &self.0.interrupt, wait.into())
+        resuming(|| backpressure::wait_for_reader(&self.0.shared, &self.0.interrupt, wait.into()))
     }
 
     /// A handle that ends all waits of this exporter's calls: [`Config::interrupt`], or one of its
@@ -423,12 +435,12 @@ impl Exporter {
     /// `-`, such as `foreign-memory`; copies for others, and for more than 31, are counted as
     /// `other`.
     pub fn count_copy(&self, reason: &'static str) -> u64 {
-        self.locked(|state| state.count_copy(reason))
+        self.call(|state| state.count_copy(reason))
     }
 
     /// Reclaims released frames now, and drops their `keep`.
     pub fn reclaim(&self) {
-        self.locked(|state| {
+        self.call(|state| {
             state.reclaim();
         });
     }
@@ -437,7 +449,7 @@ impl Exporter {
     /// reads [`Reason::Disconnected`] and the text. It keeps the frames that it has taken until it
     /// releases them. Returns false if no present reader has this number.
     pub fn disconnect(&self, id: u64, why: &str) -> bool {
-        self.locked(|state| state.disconnect(id, why))
+        self.call(|state| state.disconnect(id, why))
     }
 
     /// Disconnects the reader of this number, which reads [`Reason::TooSlow`] and the text, and
@@ -446,7 +458,7 @@ impl Exporter {
     /// still holds frames ([`Stats::draining`]) loses these. Returns false if no reader of this
     /// number is present or holds frames.
     pub fn revoke(&self, id: u64, why: &str) -> bool {
-        self.locked(|state| state.revoke(id, why))
+        self.call(|state| state.revoke(id, why))
     }
 
     /// Number of present readers.
@@ -456,9 +468,22 @@ impl Exporter {
 
     /// Statistics so far.
     pub fn stats(&self) -> Stats {
-        self.locked(|state| {
+        self.call(|state| {
             state.reclaim();
             state.stats()
+        })
+    }
+
+    /// Runs a call of the application on the locked state.
+    fn call<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        resuming(|| self.locked(f))
+    }
+
+    /// Runs a call of the application that returns a slot.
+    fn slot<T>(&self, get: impl FnOnce() -> Result<T, AcquireError>) -> Result<T, AcquireError> {
+        resuming(get).map_err(|error| match (error, self.0.shared.lock().failure()) {
+            (AcquireError::Closed, Some(why)) => AcquireError::Failed(why.into()),
+            (error, _) => error,
         })
     }
 

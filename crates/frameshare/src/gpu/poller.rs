@@ -3,9 +3,9 @@
 //! Background poller: one thread per process and kind of item polls pending items until they
 //! complete.
 
+use crate::foreign::{self, report};
 use std::{
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -78,7 +78,7 @@ impl<T: Polled> Poller<T> {
             for index in (0..items.len()).rev() {
                 match is_pending(&mut items[index]) {
                     Some(true) => {}
-                    Some(false) => drop(catch_unwind(AssertUnwindSafe(|| items.swap_remove(index).done()))),
+                    Some(false) => drop(foreign::run(|| items.swap_remove(index).done())),
                     // Its state is unknown, and it may still be in use: it is neither polled nor
                     // dropped any more.
                     None => mem::forget(items.swap_remove(index)),
@@ -90,11 +90,11 @@ impl<T: Polled> Poller<T> {
 
 /// Polls an item; `None` if that panicked, which must not end the thread for the others.
 fn is_pending(item: &mut impl Polled) -> Option<bool> {
-    let polled = catch_unwind(AssertUnwindSafe(|| item.is_pending()));
-    if polled.is_err() {
-        log::error!("polling for the end of GPU work panicked; what the work uses is never freed");
+    let polled = foreign::run(|| item.is_pending());
+    if polled.is_none() {
+        report!(error, "polling for the end of GPU work panicked; what the work uses is never freed");
     }
-    polled.ok()
+    polled
 }
 
 /// Returns the pause between two polls of an item that has been quiet for this long.

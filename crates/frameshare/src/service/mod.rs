@@ -38,6 +38,9 @@ pub(crate) trait Task: Send + 'static {
     /// Handles the events of these descriptors, whatever else is due, and names the descriptors to
     /// wait for. Never called by two threads at once.
     fn turn(&mut self, ready: &[Self::Key], interests: &mut Interests<Self::Key>) -> Next;
+
+    /// Tells the stream that a turn has panicked: the task has no other turn, and is dropped.
+    fn fail(&mut self) {}
 }
 
 /// The next turn of a task.
@@ -68,6 +71,8 @@ pub(crate) struct Handle {
 trait Run: Send {
     fn run(&mut self, epoll: &Epoll, ready: &[u32]) -> Next;
 
+    fn fail(&mut self);
+
     /// Removes the task's registrations.
     fn end(&mut self, epoll: &Epoll);
 }
@@ -83,6 +88,10 @@ impl<T: Task> Run for Registering<T> {
         let Next::At(timeout) = self.task.turn(&ready, &mut self.interests) else { return Next::End };
         let retry = self.interests.apply(epoll);
         Next::At(retry.map_or(timeout, |at| timeout.min(Timeout::At(at))))
+    }
+
+    fn fail(&mut self) {
+        self.task.fail();
     }
 
     fn end(&mut self, epoll: &Epoll) {

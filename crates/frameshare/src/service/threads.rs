@@ -3,12 +3,14 @@
 //! The threads that run the turns of tasks, and their baton.
 
 use super::{Next, Run, schedule::Schedule, schedule::Turn};
-use crate::sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_number, wait};
+use crate::{
+    foreign::{self, report},
+    sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_number, wait},
+};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     cell::{Cell, RefCell},
     io, mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -93,7 +95,7 @@ pub(crate) fn before_blocking() {
     if HOLD.get() == Hold::Whole {
         let lent = OWN.with_borrow(|threads| threads.as_ref().map(Threads::lend_baton));
         if let Some(Err(error)) = lent {
-            log::warn!("streams of this process may delay each other: cannot start a thread: {error}");
+            report!(warn, "streams of this process may delay each other: cannot start a thread: {error}");
         }
     }
 }
@@ -338,29 +340,34 @@ impl Threads {
 
     fn run_turn(self: &Arc<Self>, Turn { id, mut run, ready }: Turn) {
         let outer = RUNS.replace(Some(id));
-        let next = catch_unwind(AssertUnwindSafe(|| run.run(&self.epoll, &ready)));
+        let next = foreign::run(|| run.run(&self.epoll, &ready));
         RUNS.set(outer);
         match next {
-            Ok(Next::At(next)) => {
+            Some(Next::At(next)) => {
                 let mut run = Some(run);
                 return self.change(|schedule| {
                     run.take().into_iter().for_each(|run| schedule.end(id, run, next));
                 });
             }
-            Ok(Next::End) => {}
-            Err(_) => {
-                log::error!("a turn of the thread {} panicked: its stream is not served any more", self.name)
+            Some(Next::End) => {}
+            None => {
+                report!(
+                    error,
+                    "a turn of the thread {} panicked: its stream is not served any more",
+                    self.name
+                );
+                foreign::run(|| run.fail());
             }
         }
         self.change(|schedule| schedule.remove(id));
         // A task may own foreign data, and memory that takes long to free.
         before_blocking();
-        let ended = AssertUnwindSafe(|| {
+        let ended = foreign::run(|| {
             run.end(&self.epoll);
             drop(run);
         });
-        if catch_unwind(ended).is_err() {
-            log::error!("the end of a stream panicked");
+        if ended.is_none() {
+            report!(error, "the end of a stream panicked");
         }
     }
 

@@ -13,7 +13,7 @@ mod monitor;
 pub use folders::{StreamFolder, stream_folders};
 pub use monitor::{StreamChange, StreamMonitor};
 
-use crate::{Endpoint, EndpointError, StreamName, named_folder::NamedFolder, sys};
+use crate::{Endpoint, EndpointError, StreamName, foreign::report, named_folder::NamedFolder, sys};
 use folders::folders_of;
 use std::{
     env,
@@ -62,7 +62,7 @@ pub fn streams() -> io::Result<Vec<StreamInfo>> {
     for folder in folders_of(&path, own.path().to_owned()) {
         match streams_in(&folder) {
             Ok(found) => streams.extend(found),
-            Err(error) => log::warn!("cannot list the streams in {}: {error}", folder.display()),
+            Err(error) => report!(warn, "cannot list the streams in {}: {error}", folder.display()),
         }
     }
     Ok(streams)

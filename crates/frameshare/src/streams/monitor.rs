@@ -10,6 +10,7 @@
 use super::{StreamInfo, find, names_in, stream_of};
 use crate::{
     Interrupt, StreamName,
+    foreign::report,
     named_folder::NamedFolder,
     sys::{FolderChange, FolderWatch, Timeout, wait},
 };
@@ -111,7 +112,7 @@ impl StreamMonitor {
 
     fn check_everything(&mut self) {
         let names = self.folder.check().and_then(|()| names_in(self.folder.path())).unwrap_or_else(|error| {
-            log::warn!("cannot list the streams in {}: {error}", self.folder.path().display());
+            report!(warn, "cannot list the streams in {}: {error}", self.folder.path().display());
             Vec::new()
         });
         let now = Instant::now();

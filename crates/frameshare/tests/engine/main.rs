@@ -7,6 +7,7 @@ mod backlog;
 mod credit;
 mod delivery;
 mod endpoints;
+mod foreign;
 mod frames;
 mod generations;
 mod gop;

@@ -92,6 +92,10 @@ impl FrameshareSink {
                 }
             }
             Notice::LayoutCopied { readers } => self.note_layout_copies(readers),
+            Notice::Failed { why } => {
+                self.note_failure();
+                gst::element_imp_error!(self, gst::LibraryError::Failed, ("The stream was closed: {}", why));
+            }
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
             }
@@ -121,10 +125,6 @@ impl FrameshareSink {
         gst::element_imp_info!(self, gst::ResourceError::OpenWrite, ("{}", text), ["{}", text]);
     }
 
-    /// Posts a warning about a reader, at most one of a kind a second for each process.
-    fn warn_of_reader(&self, kind: Kind, uid: u32, pid: u32, mut text: String) {
-        let Some(left_out) = lock(&self.limit).admit(kind, uid, pid, Instant::now()) else { return };
-        if left_out > 0 {
     /// Warns of a reader that had left, and lost the frames that it still held.
     pub(super) fn warn_of_lost_frames(&self, reader: &ReaderInfo, why: &str) {
         gst::warning!(CAT, imp = self, "frames taken back: {why}: {reader:?}");
@@ -132,6 +132,10 @@ impl FrameshareSink {
         self.warn_of_reader(Kind::Evicted, reader.uid, reader.pid, text);
     }
 
+    /// Posts a warning about a reader, at most one of a kind a second for each process.
+    fn warn_of_reader(&self, kind: Kind, uid: u32, pid: u32, mut text: String) {
+        let Some(left_out) = lock(&self.limit).admit(kind, uid, pid, Instant::now()) else { return };
+        if left_out > 0 {
             text = format!("{text} (and {left_out} times more since the last warning)");
         }
         gst::element_imp_warning!(self, gst::ResourceError::Close, ("{}", text));

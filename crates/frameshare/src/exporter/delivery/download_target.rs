@@ -15,6 +15,7 @@ use crate::{
         slot::{AcquireError, Slot, Vacancy},
         state::{Shared, State},
     },
+    foreign::report,
     gpu::DropWhenIdle,
     sys::Timeout,
 };
@@ -36,7 +37,10 @@ pub fn target(shared: &Shared, size: u64) -> Result<Option<Slot>, AcquireError> 
     slot.0.registered.get_or_init(|| {
         let registered = slot.as_ptr().map(|start| register(&gpu, &slot, start)).transpose();
         registered.unwrap_or_else(|error| {
-            log::warn!("downloads into a host slot block a thread, since it cannot be registered: {error}");
+            report!(
+                warn,
+                "downloads into a host slot block a thread, since it cannot be registered: {error}"
+            );
             None
         })
     });

@@ -7,10 +7,10 @@
 //! nor the end of the stream.
 
 use super::notice::Notice;
+use crate::foreign::{self, Foreign, report};
 use std::{
     collections::VecDeque,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ const MAX_PENDING: usize = 4096;
 
 /// The owner's notice handler, and the notices on their way to it.
 pub struct NoticeHandler {
-    call: Box<dyn Fn(Notice) + Send + Sync>,
+    call: Foreign<Box<dyn Fn(Notice) + Send + Sync>>,
     pending: Mutex<NoticeQueue>,
     /// Signaled when all notices were delivered.
     delivered: Condvar,
@@ -40,7 +40,7 @@ struct NoticeQueue {
 
 impl NoticeHandler {
     pub fn new(call: Box<dyn Fn(Notice) + Send + Sync>) -> Arc<Self> {
-        Arc::new(Self { call, pending: Mutex::default(), delivered: Condvar::new() })
+        Arc::new(Self { call: Foreign::new(call), pending: Mutex::default(), delivered: Condvar::new() })
     }
 
     /// Queues notices and starts their delivery.
@@ -71,7 +71,7 @@ impl NoticeHandler {
         }
         drop(pending);
         if dropped > 0 {
-            log::warn!("the notice handler of the exporter blocks: {dropped} notices are dropped");
+            report!(warn, "the notice handler of the exporter blocks: {dropped} notices are dropped");
         }
     }
 
@@ -95,8 +95,8 @@ impl NoticeHandler {
         pending.thread = Some(thread::current().id());
         while let Some(notice) = pending.notices.pop_front() {
             drop(pending);
-            if catch_unwind(AssertUnwindSafe(|| (self.call)(notice))).is_err() {
-                log::error!("the notice handler of the exporter panicked");
+            if foreign::run(|| (self.call)(notice)).is_none() {
+                report!(error, "the notice handler of the exporter panicked");
             }
             pending = self.lock();
         }

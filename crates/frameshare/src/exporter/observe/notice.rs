@@ -84,4 +84,9 @@ pub enum Notice {
     },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,
+    /// The engine has failed, and closed the stream: nothing can be published any more.
+    Failed {
+        /// The reason, for people.
+        why: String,
+    },
 }

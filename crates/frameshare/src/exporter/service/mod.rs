@@ -15,6 +15,8 @@ mod pending;
 mod serving;
 #[cfg(test)]
 pub mod stall;
+#[cfg(test)]
+mod tests;
 
 pub use late_gpu::use_gpu;
 

@@ -226,4 +226,9 @@ impl Task for Serving {
         let next = trims_at.map_or(next, |at| next.min(Timeout::At(at))).min(self.watch(interests));
         Next::At(if self.closing.is_some() { Timeout::At(Instant::now()) } else { next })
     }
+
+    fn fail(&mut self) {
+        self.shared
+            .with(|state| state.fail("a thread of the engine panicked; its message is on standard error"));
+    }
 }

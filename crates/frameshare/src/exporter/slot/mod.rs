@@ -10,6 +10,7 @@ pub use generation::{AdoptedId, Generation, Unallocated, Vacancy};
 
 use super::error::Interrupted;
 use crate::{
+    foreign::Foreign,
     gpu::DropWhenIdle,
     memory::{Address, Allocation, MemoryError},
 };
@@ -38,7 +39,7 @@ pub struct SlotInner {
     pub is_overflow: bool,
     // Declared before the memory, so that it is dropped first: the user data may refer to the
     // memory.
-    pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
+    pub kept: OnceLock<Foreign<Box<dyn Any + Send + Sync>>>,
     /// Set for a download target. The GPU writes it without the CPU's help if it is registered.
     pub registered: OnceLock<Option<DropWhenIdle<Registration>>>,
     pub memory: Arc<dyn Allocation>,
@@ -83,6 +84,9 @@ pub enum AcquireError {
     /// The stream is closed: readers may still read its slots.
     #[error("the exporter is closed")]
     Closed,
+    /// The engine has failed, and closed the stream; with the reason, for people.
+    #[error("the exporter has failed: {0}")]
+    Failed(String),
     /// No slot can have this size.
     #[error("a slot of {0} bytes is impossible")]
     Size(u64),
@@ -122,6 +126,6 @@ impl Slot {
     /// whatever holds the slot meanwhile, and is dropped before the memory is freed. It must not
     /// hold the slot, which would then never be free. `None` if data of another type is present.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.0.kept.get_or_init(|| Box::new(make())).downcast_ref()
+        self.0.kept.get_or_init(|| Foreign::new(Box::new(make()))).downcast_ref()
     }
 }

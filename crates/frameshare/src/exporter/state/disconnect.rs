@@ -5,7 +5,10 @@
 
 use super::State;
 use crate::{
-    exporter::link::{Ending, Link, Presence},
+    exporter::{
+        link::{Ending, Link, Presence},
+        observe::Notice,
+    },
     memory::frees_imports_first,
 };
 use frameshare_protocol::message::Reason;
@@ -153,6 +156,18 @@ impl State {
         } else {
             self.flush(id);
         }
+    }
+
+    /// Closes the stream since the engine has failed, and reports it to the owner.
+    pub fn fail(&mut self, why: &str) {
+        self.failure.get_or_insert_with(|| why.into());
+        self.notices.push(Notice::Failed { why: why.into() });
+        self.close(Reason::Failed, &format!("the exporter has failed: {why}"));
+    }
+
+    /// The failure of the engine that closed the stream, if one did.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Closes the stream. Published frames can still be taken and read: their slots are not used

@@ -161,6 +161,8 @@ pub struct State {
     gop: Gop,
     ended: bool,
     closed: bool,
+    /// The failure of the engine that closed the stream.
+    failure: Option<String>,
     metadata: Words,
     large_areas: Option<LargeAreas>,
     metadata_fd: Arc<OwnedFd>,
@@ -245,6 +247,7 @@ impl State {
             gop: Gop::default(),
             ended: false,
             closed: false,
+            failure: None,
             metadata: metadata.into(),
             large_areas: None,
             metadata_fd: Arc::new(metadata_fd),

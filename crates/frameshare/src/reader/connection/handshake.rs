@@ -10,6 +10,7 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     fence,
+    foreign::report,
     memory::{self, context_number},
     reader::{
         config::Config,
@@ -313,7 +314,7 @@ impl Search {
                             Err(error)
                                 if config.host_fallback && config.gpu.is_some() && error.is_of_gpu() =>
                             {
-                                log::warn!("frames come in host memory: {error}");
+                                report!(warn, "frames come in host memory: {error}");
                                 self.in_host = true;
                                 Ok(None)
                             }

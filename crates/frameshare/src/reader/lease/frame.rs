@@ -11,6 +11,7 @@
 use super::{channel::Channel, import::Imported, release::Reads};
 use crate::{
     fence::{FenceError, FenceState, ReaderFence, failed},
+    foreign::report,
     memory::{Address, dma_buf::DmaBuf},
     reader::{
         gpu_wait::{self, WAITS},
@@ -74,7 +75,7 @@ impl Lease {
         *self.cpu_read.get_or_init(|| {
             let begun = dma_buf.begin_cpu_read();
             if let Err(error) = &begun {
-                log::warn!("the CPU cannot read a dma-buf: {error}");
+                report!(warn, "the CPU cannot read a dma-buf: {error}");
             }
             begun.is_ok()
         })
@@ -97,7 +98,7 @@ impl Lease {
         if let (Some(true), Some(dma_buf)) = (self.cpu_read.get(), self.dma_buf())
             && let Err(error) = dma_buf.end_cpu_read()
         {
-            log::warn!("cannot end the CPU's access to a dma-buf: {error}");
+            report!(warn, "cannot end the CPU's access to a dma-buf: {error}");
         }
         let reads = mem::take(self.reads.get_mut().unwrap_or_else(PoisonError::into_inner));
         let mapped = self.import.take().map(|import| import as Arc<dyn Any + Send + Sync>);

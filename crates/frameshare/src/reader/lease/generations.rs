@@ -7,6 +7,7 @@ use super::{
     import::{Imported, Imports},
 };
 use crate::{
+    foreign::report,
     memory::{Importer, MemoryError, MemoryFault, Operation, frees_imports_first, importer, same_process},
     reader::{
         config::Config,
@@ -210,7 +211,7 @@ fn is_unmappable(error: &MemoryError) -> bool {
 
 /// Reports a generation that cannot be imported. Its published frames are lost.
 fn report(channel: &Channel, generation: u32, error: &MemoryError) {
-    log::warn!("the exporter is asked for other memory: {error}");
+    report!(warn, "the exporter is asked for other memory: {error}");
     let mut text = error.to_string();
     text.truncate(text.floor_char_boundary(MAX_TEXT));
     channel.send(&ToExporter::CannotImport { generation, text });

@@ -4,6 +4,7 @@
 
 use super::channel::Channel;
 use crate::{
+    foreign::Foreign,
     gpu,
     memory::{Address, Import, dma_buf::DmaBuf},
 };
@@ -75,7 +76,7 @@ impl Drop for Retirement {
 pub(in crate::reader) struct Imported {
     // Fields are dropped in this order: the user data may refer to the memory, and the last field
     // acknowledges, for the slot and then for the generation.
-    user_data: OnceLock<Box<dyn Any + Send + Sync>>,
+    user_data: OnceLock<Foreign<Box<dyn Any + Send + Sync>>>,
     memory: Arc<dyn Import>,
     /// The file of host memory, if it stays open.
     file: Option<OwnedFd>,
@@ -112,7 +113,7 @@ impl Imported {
 
     /// Returns the user data, made by `make` on first use; `None` if it is of another type.
     pub fn user_data<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.user_data.get_or_init(|| Box::new(make())).downcast_ref()
+        self.user_data.get_or_init(|| Foreign::new(Box::new(make()))).downcast_ref()
     }
 }
 

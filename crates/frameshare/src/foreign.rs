@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Code of the application that the engine runs: destructors of its data, its notice handler, its
+//! logger.
+//!
+//! A panic of such code is caught where the code runs, so that it ends neither a thread of the
+//! engine nor the steps that follow. Within a call of the application, the first panic continues
+//! in the caller when the call is done ([`resuming`]). On threads of the engine it is logged.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt, mem,
+    ops::Deref,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    thread,
+};
+
+type Panic = Box<dyn Any + Send>;
+
+thread_local! {
+    /// This thread is within a call of the application that continues panics.
+    static IN_CALL: Cell<bool> = const { Cell::new(false) };
+    /// The first panic that was caught in that call.
+    static CAUGHT: Cell<Option<Panic>> = const { Cell::new(None) };
+}
+
+/// A value of the application, whose destructor is foreign code.
+pub(crate) struct Foreign<T>(Option<T>);
+
+impl<T> Foreign<T> {
+    pub fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T> Deref for Foreign<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is taken by the destructor alone")
+    }
+}
+
+impl<T> fmt::Debug for Foreign<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreign").finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        let value = self.0.take();
+        run(|| drop(value));
+    }
+}
+
+/// Returns data of the application of which no destructor panics.
+pub(crate) fn guarded(data: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    Box::new(Foreign::new(data))
+}
+
+/// Runs foreign code. `None` if it panicked.
+pub(crate) fn run<T>(code: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(note).ok()
+}
+
+/// Runs a call of the application. A panic of foreign code in it continues after it.
+pub(crate) fn resuming<T>(call: impl FnOnce() -> T) -> T {
+    let (outer_call, outer_panic) = (IN_CALL.replace(true), CAUGHT.take());
+    let result = catch_unwind(AssertUnwindSafe(call));
+    IN_CALL.set(outer_call);
+    match (result, CAUGHT.replace(outer_panic)) {
+        (Ok(value), None) => value,
+        (Err(panic), _) => resume_unwind(panic),
+        // The call may be one of a destructor: a second panic would end the process.
+        (Ok(value), Some(panic)) if thread::panicking() => {
+            note(panic);
+            value
+        }
+        (Ok(_), Some(panic)) => resume_unwind(panic),
+    }
+}
+
+/// Keeps a panic for the caller, or logs it.
+fn note(panic: Panic) {
+    if IN_CALL.get() {
+        let first = CAUGHT.take();
+        let (first, further) = if first.is_some() { (first, Some(panic)) } else { (Some(panic), None) };
+        CAUGHT.set(first);
+        further.into_iter().for_each(discard);
+        return;
+    }
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    let log = || log::error!("code of the application panicked in a thread of the engine: {text}");
+    catch_unwind(AssertUnwindSafe(log)).unwrap_or_else(discard);
+    discard(panic);
+}
+
+/// Drops a panic, whose destructor is foreign code, too.
+fn discard(panic: Panic) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        mem::forget(again);
+    }
+}
+
+/// Logs. The logger is foreign code.
+macro_rules! report {
+    ($level:ident, $($text:tt)*) => {
+        $crate::foreign::run(|| log::$level!($($text)*)).unwrap_or_default()
+    };
+}
+pub(crate) use report;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::panic_any;
+
+    /// Panics when it is dropped, with a panic that panics when it is dropped.
+    struct Panics(u32);
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                panic_any(Panics(self.0 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn panics_of_destructors_end_nothing() {
+        drop([3, 0, 1, 2].map(|panics| guarded(Box::new(Panics(panics)))));
+        assert_eq!(run(|| 7), Some(7));
+        assert_eq!(run(|| panic!("on purpose")), None::<()>);
+    }
+
+    #[test]
+    fn first_panic_of_a_call_continues_when_it_is_done() {
+        let mut is_done = false;
+        let call = || {
+            resuming(|| {
+                drop(guarded(Box::new(Foreign::new(Panics(1)))));
+                // A call within foreign code ends with its own panic.
+                let inner = catch_unwind(|| resuming(|| run(|| panic!("inner"))));
+                assert_eq!(inner.unwrap_err().downcast_ref(), Some(&"inner"));
+                run(|| panic!("later"));
+                is_done = true;
+            });
+        };
+        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        assert!(is_done && panic.downcast_ref::<Panics>().is_some_and(|panics| panics.0 == 0));
+        assert_eq!(resuming(|| 7), 7, "a later call has no part in it");
+    }
+}
