@@ -5,7 +5,7 @@
 use super::Run;
 use crate::sys::Timeout;
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map},
     mem,
     time::Instant,
 };
@@ -54,12 +54,16 @@ impl Entry {
 }
 
 impl Schedule {
-    /// Adds a task that has not started.
+    /// Adds a task that has not started. Numbers are used again once they have wrapped.
     pub fn reserve(&mut self) -> u32 {
-        let id = self.next;
-        self.next += 1;
-        self.tasks.insert(id, Entry::default());
-        id
+        loop {
+            let id = self.next;
+            self.next = self.next.wrapping_add(1);
+            if let btree_map::Entry::Vacant(place) = self.tasks.entry(id) {
+                place.insert(Entry::default());
+                return id;
+            }
+        }
     }
 
     /// Removes a task that has not started.
@@ -219,6 +223,8 @@ mod tests {
             Next::End
         }
 
+        fn fail(&mut self) {}
+
         fn end(&mut self, _: &Epoll) {}
     }
 
@@ -300,6 +306,14 @@ mod tests {
             assert_eq!(schedule.next_turn(), Timeout::At(at(20)));
             assert_eq!(schedule.expire(at(20)), 1);
         }
+    }
+
+    #[test]
+    fn wrapped_number_is_no_running_task_s() {
+        let mut schedule = schedule(2);
+        schedule.next = u32::MAX;
+        assert_eq!([(); 3].map(|()| schedule.reserve()), [u32::MAX, 2, 3]);
+        assert_eq!(schedule.tasks.len(), 5);
     }
 
     #[test]
