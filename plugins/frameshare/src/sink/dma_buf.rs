@@ -103,9 +103,9 @@ impl Stream {
         }
     }
 
-    /// Takes all frames from the reader that keeps upstream from its buffers, and disconnects it: it
-    /// has done so for `time`. Returns a reader that had left before, with the reason: no notice of
-    /// the exporter names it again.
+    /// Takes all frames from the reader that keeps upstream from its buffers, and disconnects it:
+    /// it has done so for `time`. Returns a reader that had left before, with the reason: no notice
+    /// of the exporter names it again.
     pub(super) fn revoke_holder(&self, time: Duration) -> Option<(ReaderInfo, String)> {
         let stats = self.exporter.stats();
         let holder = holder(&stats)?;

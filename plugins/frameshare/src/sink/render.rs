@@ -21,6 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The longest time between two polls that counts as a wait for readers.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 impl FrameshareSink {
     /// Copies a frame now, if it must be copied, while it waits for its time.
     pub(super) fn prepare_frame(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
@@ -158,7 +161,7 @@ impl FrameshareSink {
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         let limit = lock(&self.settings).config.reader_timeout;
-        let mut begin = Instant::now();
+        let (mut last, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
             // Nothing announces the end of a device's work.
             thread::sleep(Duration::from_millis(1));
@@ -169,13 +172,16 @@ impl FrameshareSink {
             }
             if stream.waiting.is_unlocked() {
                 self.obj().wait_preroll()?;
-                begin = Instant::now();
+                (last, waited) = (Instant::now(), Duration::ZERO);
             }
-            if begin.elapsed() >= limit {
+            // A longer pause is one of a stopped process, and readers may have been stopped, too.
+            let now = Instant::now();
+            waited += now.duration_since(std::mem::replace(&mut last, now)).min(LONGEST_PAUSE);
+            if waited >= limit {
                 if let Some((reader, why)) = stream.revoke_holder(limit) {
                     self.warn_of_lost_frames(&reader, &why);
                 }
-                begin = Instant::now();
+                waited = Duration::ZERO;
             }
         }
     }

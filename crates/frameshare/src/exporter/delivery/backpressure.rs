@@ -22,6 +22,10 @@ use std::{
 /// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(1);
 
+/// A wait that ends so much later than planned is one of a process that was stopped. Its time
+/// counts for no reader, which may have been stopped, too.
+const STOPPED: Duration = Duration::from_secs(1);
+
 /// Waits for one of the existing slots of at least `size` bytes, for a copy. `None` if there are
 /// none, or none became free in time.
 pub fn wait_for_slot(
@@ -127,6 +131,7 @@ fn wait_with<T>(
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
     let mut checked = None;
+    let mut planned = Timeout::Never;
     let backoff = Backoff::of_a_waiter();
     loop {
         let mut state = shared.lock();
@@ -153,7 +158,10 @@ fn wait_with<T>(
         }
         let deadline = {
             let now = Instant::now();
-            let standstill = checked.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
+            let was_stopped =
+                matches!(planned, Timeout::At(at) if now.saturating_duration_since(at) >= STOPPED);
+            let last = checked.replace(now).filter(|_| !was_stopped);
+            let standstill = last.map_or(Duration::ZERO, |last| now.duration_since(last));
             state.check_blocking_readers(awaited == Awaited::Room, standstill)
         };
         let own = waiter.get_or_insert_with(|| state.begin_wait()).own.as_ref();
@@ -179,7 +187,8 @@ fn wait_with<T>(
         let must_poll = must_poll || awaited == Awaited::Slot || state.gpu_is_busy();
         let poll = if must_poll { backoff.next() } else { Timeout::Never };
         drop(state);
-        let wake_ups = sleep(own, interrupt, &announced, timeout.min(deadline).min(poll));
+        planned = timeout.min(deadline).min(poll);
+        let wake_ups = sleep(own, interrupt, &announced, planned);
         let mut state = shared.lock();
         if wake_ups.any {
             // The value taken here may have been meant for another waiting thread.
