@@ -29,7 +29,7 @@ const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 6] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2"];
 
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 10] = [
     // Below all: state that a forked child does not share with its parent.
     Layer { name: "frameshare-process", uses: &[], never: &GSTREAMER },
     // Messages and shared layouts: no I/O, no CUDA.
@@ -58,18 +58,21 @@ const LAYERS: [Layer; 9] = [
         uses: &["frameshare", "frameshare-cuda", "frameshare-process"],
         never: &["numpy", "tokio"],
     },
+    // The HTTP server of the command and of the example with a page: no streams.
+    Layer { name: "frameshare-http", uses: &[], never: &GSTREAMER },
     // The command is an application of the engine's public interface.
-    Layer { name: "frameshare-tools", uses: &["frameshare"], never: &[] },
+    Layer { name: "frameshare-tools", uses: &["frameshare", "frameshare-http"], never: &[] },
 ];
 
 /// Families of crates, and the only crates that may use them. Tests may use all of them.
-const RESERVED: [(&[&str], &[&str]); 5] = [
+const RESERVED: [(&[&str], &[&str]); 6] = [
     (&GSTREAMER, &["gst-plugin-frameshare", "gst-cuda"]),
     (&["cudarc"], &["frameshare-cuda"]),
     (&["libloading"], &["frameshare-cuda", "gst-cuda"]),
     (&["pyo3", "dlpark"], &["frameshare-python"]),
-    // Asynchronous runtimes: examples and tests only.
-    (&["tokio", "axum", "async-io", "smol", "futures"], &[]),
+    // Asynchronous runtimes: the HTTP server, examples and tests only.
+    (&["tokio", "hyper"], &["frameshare-http", "frameshare-tools"]),
+    (&["axum", "async-io", "smol", "futures"], &[]),
 ];
 
 /// Everything in `metadata` that breaks a rule, one sentence each.
@@ -194,7 +197,7 @@ fn broken_layers_are_reported() {
         "frameshare-protocol must not use frameshare",
         "frameshare-cuda must not use frameshare",
         "frameshare must not use gstreamer-video: only gst-plugin-frameshare and gst-cuda may",
-        "frameshare must not use tokio: only examples and tests may",
+        "frameshare must not use tokio: only frameshare-http and frameshare-tools may",
         "frameshare must not use cudarc: only frameshare-cuda may",
         "frameshare must not use simcuda",
         "gst-plugin-frameshare must not use frameshare-protocol",

@@ -238,6 +238,10 @@ pub enum Command {
         /// Address and port. Beyond loopback, any host that reaches it reads the metrics
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9463")]
         listen: SocketAddr,
+        /// Name of this machine by which Prometheus asks: other names than localhost and the host
+        /// name are refused. Can be given several times
+        #[arg(long = "host", value_name = "NAME")]
+        hosts: Vec<String>,
     },
     /// Show all streams and their readers as a table that is refreshed
     #[command(

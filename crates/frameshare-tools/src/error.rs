@@ -80,7 +80,7 @@ pub enum Error {
     )]
     Gst { path: PathBuf, status: ExitStatus },
     #[error("cannot serve metrics at {address}: {source}; another address is set by --listen")]
-    Listen { address: SocketAddr, source: Box<dyn std::error::Error + Send + Sync> },
+    Listen { address: SocketAddr, source: io::Error },
     #[error("{errors} of the checks failed")]
     Doctor { errors: usize },
     #[error("cannot use the terminal: {0}; -b prints tables instead")]

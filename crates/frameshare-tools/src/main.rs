@@ -44,7 +44,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Record(options) => record::record(&options, json),
         Command::Play(options) => play::play(&options, json),
         Command::Publish(options) => publish::publish(&options, json),
-        Command::Metrics { listen } => metrics::metrics(listen, json),
+        Command::Metrics { listen, hosts } => metrics::metrics(listen, &hosts, json),
         Command::Top(options) => top::top(&options, json),
         Command::Doctor { stream } => doctor::doctor(stream.as_deref(), json),
         Command::Generate { folder } => generate::generate(&folder),

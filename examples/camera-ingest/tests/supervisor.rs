@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpStream,
     os::unix::net::UnixDatagram,
     sync::{atomic::Ordering::Relaxed, mpsc},
@@ -173,8 +173,8 @@ fn read_label(results: &mut Frames, label: &str) {
     });
 }
 
-/// Connects to the page, and reads its messages until one has this text, or until the end.
-fn read_page(address: &str, part: &str) -> Option<TcpStream> {
+/// Opens a WebSocket of the page, without reading from it.
+fn open_page(address: &str) -> TcpStream {
     let mut page = TcpStream::connect(address).unwrap();
     page.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     write!(
@@ -183,14 +183,80 @@ fn read_page(address: &str, part: &str) -> Option<TcpStream> {
          Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
     .unwrap();
+    page
+}
+
+/// Reads messages of a page until one has this text; `None` at the end.
+fn read_until(page: &mut TcpStream, part: &str) -> Option<String> {
     let (mut text, mut buffer) = (String::new(), [0; 4096]);
-    while !text.contains("\"type\":\"history\"") {
-        match page.read(&mut buffer).unwrap() {
-            0 => return None,
-            count => text.push_str(&String::from_utf8_lossy(&buffer[..count])),
+    while !text.contains(part) {
+        match page.read(&mut buffer) {
+            Ok(0) => return None,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+            count => text.push_str(&String::from_utf8_lossy(&buffer[..count.unwrap()])),
         }
     }
-    text.contains(part).then_some(page)
+    Some(text)
+}
+
+/// Sends a request of a page, in a masked frame whose mask changes nothing.
+fn request(page: &mut TcpStream, request: &Value) {
+    let text = request.to_string();
+    assert!(text.len() < 126);
+    let frame = [&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat();
+    page.write_all(&frame).unwrap();
+}
+
+/// Connects to the page, and returns it if its first messages have this text.
+fn read_page(address: &str, part: &str) -> Option<TcpStream> {
+    let mut page = open_page(address);
+    read_until(&mut page, "\"type\":\"history\"")?.contains(part).then_some(page)
+}
+
+/// Returns process and address of the page.
+fn wall_of(state: &Value) -> (u32, String) {
+    let address = process(state, "wall")["reports"][""]["text"].as_str().unwrap();
+    let address = address.trim_start_matches("http://").trim_end_matches('/');
+    (pid(state, "wall").unwrap(), address.to_owned())
+}
+
+#[test]
+fn greedy_pages_give_way_to_others() {
+    let place = Place::new();
+    place.configure(CAMERAS);
+    let _site = place.start("run");
+    let mut control = place.control();
+    let state =
+        control.expect("running page", |state| is(state, "wall", "cam0", "running") && are_running(state));
+    let (wall, address) = wall_of(&state);
+    let mut watching = read_page(&address, "hello").expect("a page");
+    request(&mut watching, &json!({ "type": "watch", "cameras": [0] }));
+    read_until(&mut watching, "\"type\":\"figures\"").expect("a page that is served");
+
+    // Pages that say nothing lose their places to later ones, and not a page that did.
+    let silent: Vec<_> = (0..60).map(|_| open_page(&address)).collect();
+    let mut late = read_page(&address, "hello").expect("a page beside silent ones");
+    request(&mut watching, &json!({ "type": "drawn", "camera": 0 }));
+    read_until(&mut watching, "\"type\":\"figures\"").expect("the page that was there before");
+    let mut first = silent.into_iter().next().unwrap();
+    assert_eq!(read_until(&mut first, "no such text"), None, "the first silent page stays");
+
+    // Each focus would open a pipeline.
+    let threads = || fs::read_dir(format!("/proc/{wall}/task")).unwrap().count();
+    let (before, mut most) = (threads(), 0);
+    for number in 0..4000 {
+        request(
+            &mut late,
+            &json!({ "type": "focus", "focus": number, "camera": number % 2, "mode": "units" }),
+        );
+        if number % 50 == 0 {
+            most = most.max(threads());
+        }
+    }
+    request(&mut late, &json!({ "type": "focus", "focus": 5000, "camera": 0, "mode": "units" }));
+    read_until(&mut late, "\"focus\":5000").expect("the last focus");
+    assert!(most < before + 40, "{most} threads, {before} before");
+    read_until(&mut watching, "\"type\":\"figures\"").expect("another page meanwhile");
 }
 
 #[test]
@@ -210,9 +276,8 @@ fn zone_applies_at_once_and_restarts_no_process() {
         let roles = ["capture-cam0", "record-1", "motion-1", "wall"];
         roles.iter().all(|role| is(state, role, "cam0", "running"))
     });
-    let address = process(&before, "wall")["reports"][""]["text"].as_str().unwrap();
-    let address = address.trim_start_matches("http://").trim_end_matches('/');
-    let mut page = read_page(address, "\"zones\":[]").expect("a page without zones");
+    let (_, address) = wall_of(&before);
+    let mut page = read_page(&address, "\"zones\":[]").expect("a page without zones");
     let mut results = Frames::open(&place.stream("cam0.motion"), reader::Config::default()).unwrap();
     read_label(&mut results, "motion");
     for name in ["door", "gate"] {
@@ -222,7 +287,7 @@ fn zone_applies_at_once_and_restarts_no_process() {
         wait("the end of the page with the zones before", || {
             (page.read(&mut [0; 4096]).unwrap() == 0).then_some(())
         });
-        page = wait("the zone on the page", || read_page(address, name));
+        page = wait("the zone on the page", || read_page(&address, name));
     }
     let after = control.expect("state", |_| true);
     assert_eq!((pids(&after), pid(&after, "wall")), (pids(&before), pid(&before, "wall")));

@@ -3,6 +3,7 @@
 //! `frameshare metrics`.
 
 mod ages;
+mod plain;
 mod registry;
 mod server;
 
@@ -12,12 +13,15 @@ use crate::{
     stream::{TIMEOUT, observe_all},
 };
 use frameshare::observer::Observer;
+use frameshare_http::Server;
 use serde_json::json;
 use std::net::SocketAddr;
 
-/// Serves the metrics of all streams until SIGINT or SIGTERM.
-pub fn metrics(listen: SocketAddr, json: bool) -> Result<(), Error> {
-    let server = server::Server::bind(listen)?;
+/// Serves the metrics of all streams until SIGINT or SIGTERM. Besides its addresses, the server has
+/// these names.
+pub fn metrics(listen: SocketAddr, hosts: &[String], json: bool) -> Result<(), Error> {
+    let failed = |source| Error::Listen { address: listen, source };
+    let server = Server::bind(listen, hosts.iter().cloned()).map_err(failed)?;
     let address = server.address().to_string();
     if json {
         print_json(&json!({ "listening": address }))?;
@@ -26,7 +30,7 @@ pub fn metrics(listen: SocketAddr, json: bool) -> Result<(), Error> {
         page.line(&format!("metrics of all streams: http://{address}/metrics"));
         page.print()?;
     }
-    server.run(|| {
+    server::run(server, || {
         let snapshot = |endpoint: &_| Ok(Observer::connect(endpoint, TIMEOUT)?.latest().clone());
         Ok(registry::text(&observe_all(snapshot)?))
     })

@@ -4,7 +4,8 @@
 //!
 //! Streams are read by pipelines ([`media`]) while a page wants them, and observed always
 //! ([`figures`]); the supervisor, if there is one, tells the state of the processes ([`control`]).
-//! [`server`] answers requests that [`guard`] admits; [`session`] serves the WebSocket of a page.
+//! [`server`] answers requests that `frameshare_http` and [`guard`] admit; [`session`] serves the
+//! WebSocket of a page.
 
 mod assets;
 mod control;
@@ -26,11 +27,13 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use frameshare::Interrupt;
+use frameshare_http::Server;
 use guard::Guard;
 use rustix::event::{PollFd, PollFlags, poll};
 use state::Wall;
 use std::{net::SocketAddr, sync::Arc, thread};
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::sync::oneshot;
+use tower_service::Service;
 
 /// Serves the page until the role is stopped.
 pub fn run(context: &Context, newest: Newest) -> Result<()> {
@@ -41,13 +44,16 @@ pub fn run(context: &Context, newest: Newest) -> Result<()> {
 async fn serve(context: &Context<'_>, newest: Newest) -> Result<()> {
     let listen = context.config.wall.listen;
     let busy = || format!("cannot listen on {listen}: set 'listen' of [wall] to another address");
-    let listener = TcpListener::bind(listen).await.with_context(busy)?;
-    let address = listener.local_addr()?;
-    let wall = Arc::new(Wall::new(context.cameras, newest, Guard::new(address)?));
+    let server = Server::bind(listen, []).with_context(busy)?;
+    let address = server.address();
+    let wall = Arc::new(Wall::new(context.cameras, newest, Guard::new()?));
     report(&context.reporter, context.cameras, address);
     let router = server::router(wall);
     tokio::select! {
-        served = async { axum::serve(listener, router).await } => served.context("the server has failed"),
+        served = server.run(move |request| router.clone().call(request)) => match served {
+            Ok(never) => match never {},
+            Err(error) => Err(error).context("the server has failed"),
+        },
         _ = stopped(context.stop.clone()) => Ok(()),
     }
 }

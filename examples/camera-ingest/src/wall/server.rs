@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! HTTP server: files of the page, WebSocket, commands, metrics, events.
+//! Answers: files of the page, WebSocket, commands, metrics, events.
 
 use super::{
     assets::{ASSETS, POLICY},
@@ -12,19 +12,18 @@ use super::{
 };
 use crate::state::Command;
 use axum::{
-    Router,
+    Extension, Router,
     body::{Body, Bytes},
-    extract::{DefaultBodyLimit, Request, State, WebSocketUpgrade},
+    extract::{DefaultBodyLimit, State, WebSocketUpgrade},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    middleware::{Next, from_fn_with_state},
+    middleware::map_response,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use frameshare_http::Client;
 use serde::Deserialize;
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-/// Pages at the same time.
-const MAX_PAGES: usize = 32;
 /// Maximum length of a request of a page, as body or message.
 const MAX_REQUEST: usize = 4096;
 
@@ -49,51 +48,28 @@ pub fn router(wall: Arc<Wall>) -> Router {
         .route("/metrics", get(metrics))
         .route("/events", get(events))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .layer(from_fn_with_state(Arc::clone(&wall), admit))
+        .layer(map_response(add_headers))
         .with_state(wall)
 }
 
-/// Refuses requests for a foreign Host, and adds the headers of all answers.
-async fn admit(State(wall): State<Arc<Wall>>, request: Request, next: Next) -> Response {
-    let mut response = match wall.guard.check_host(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
-    };
+async fn add_headers(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-/// A page that is counted while it is open.
-struct Open(Arc<Wall>);
-
-impl Open {
-    fn new(wall: &Arc<Wall>) -> Option<Self> {
-        let open = Self(Arc::clone(wall));
-        (wall.pages.fetch_add(1, Relaxed) < MAX_PAGES).then_some(open)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.pages.fetch_sub(1, Relaxed);
-    }
-}
-
 async fn socket(
     State(wall): State<Arc<Wall>>,
+    Extension(Client(address)): Extension<Client>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Refusal> {
     wall.guard.check_origin(&headers)?;
-    let Some(open) = Open::new(&wall) else {
-        let text = format!("{MAX_PAGES} pages are open: close one\n");
-        return Ok((StatusCode::SERVICE_UNAVAILABLE, text).into_response());
-    };
     let upgrade = upgrade.max_message_size(MAX_REQUEST).max_frame_size(MAX_REQUEST);
     Ok(upgrade.on_upgrade(async move |socket| {
-        session::serve(Arc::clone(&open.0), socket).await;
+        let seat = wall.pages.take(address);
+        session::serve(wall, socket, seat).await;
     }))
 }
 
@@ -125,7 +101,7 @@ async fn kill(State(wall): State<Arc<Wall>>, headers: HeaderMap, body: Bytes) ->
 async fn metrics(State(wall): State<Arc<Wall>>) -> impl IntoResponse {
     let tiles = wall.cameras.iter();
     let tiles = tiles.map(|view| (view.camera.name.clone(), view.made.tiles.load(Relaxed))).collect();
-    let page = PageFigures { pages: wall.pages.load(Relaxed), tiles };
+    let page = PageFigures { pages: wall.pages.count(), tiles };
     let text = metrics::text(&wall.figures.newest(), wall.control.state().as_deref(), &page);
     ([(header::CONTENT_TYPE, metrics::TYPE)], text)
 }

@@ -10,12 +10,16 @@ use super::{
 };
 use crate::{config::Camera, roles::Newest};
 use axum::extract::ws::Utf8Bytes;
+use frameshare_http::Seats;
 use serde_json::{Value, json};
 use std::sync::{
     Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tokio::sync::watch;
+
+/// Maximum number of pages.
+const MAX_PAGES: usize = 32;
 
 /// The state.
 pub struct Wall {
@@ -28,8 +32,8 @@ pub struct Wall {
     pub control: Arc<Control>,
     /// Changes with each new tile.
     pub drawn: watch::Sender<u64>,
-    /// Number of open pages.
-    pub pages: AtomicUsize,
+    /// The open pages.
+    pub pages: Arc<Seats>,
 }
 
 /// A camera on the page.
@@ -64,7 +68,7 @@ impl Wall {
             figures,
             control: Control::of_environment(),
             drawn,
-            pages: AtomicUsize::new(0),
+            pages: Seats::new(MAX_PAGES),
             cameras: views,
         }
     }
