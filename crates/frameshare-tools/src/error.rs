@@ -76,7 +76,7 @@ pub enum Error {
     NoPlugin,
     #[error(
         "gst-launch-1.0 could not play {} ({status}), as it says above; decoders are in \
-         gstreamer1.0-plugins-good and gstreamer1.0-libav", path.display()
+         gstreamer1.0-plugins-good and gstreamer1.0-libav, and frames may be at most 8192 pixels wide and high", path.display()
     )]
     Gst { path: PathBuf, status: ExitStatus },
     #[error("cannot serve metrics at {address}: {source}; another address is set by --listen")]

@@ -41,6 +41,8 @@ const BARS: [[u8; 3]; 8] = [
     [0, 0, 255],
     [0, 0, 0],
 ];
+/// Maximum width and height of a video from a file, which may say any: a frame has 100 MB then.
+const MAX_SIDE: u32 = 8192;
 const BOX: [u8; 3] = [255, 128, 0];
 /// Columns and rows that share chroma in every format, or a multiple.
 const GRID: usize = 8;
@@ -137,9 +139,9 @@ fn pattern(options: &PublishOptions, json: bool) -> Result<(), Error> {
 /// Runs `gst-launch-1.0` until the end of the file or a signal.
 fn video(stream: &str, file: &Path) -> Result<(), Error> {
     named(stream)?;
-    if let Err(source) = std::fs::File::open(file) {
-        return Err(Error::Video { path: file.to_owned(), source });
-    }
+    let target = uri(stream)?;
+    let failed = |source: io::Error| Error::Video { path: file.to_owned(), source };
+    let opened = std::fs::File::open(file).map_err(failed)?;
     let found = Command::new("gst-inspect-1.0")
         // Of any version: by default it is GStreamer's own.
         .args(["--exists", "--atleast-version=0.0", "framesharesink"])
@@ -153,18 +155,14 @@ fn video(stream: &str, file: &Path) -> Result<(), Error> {
         Err(_) => return Err(Error::NoGstLaunch),
     }
     let interrupt = signals::interrupt()?;
-    let target = match stream.contains('/') || stream.starts_with('@') {
-        true => format!("socket-path={stream}"),
-        false => format!("stream={stream}"),
-    };
-    let mut location = std::ffi::OsString::from("location=");
-    location.push(file);
     let mut command = Command::new("gst-launch-1.0");
-    command.args(["-q", "filesrc"]).arg(location);
-    command.args("! decodebin name=decoded decoded. ! video/x-raw(ANY) ! queue ! framesharesink".split(' '));
-    let child = command.arg(target).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    // The line is parsed: the name of the file is not in it, and that of the stream is encoded.
+    command.args("-q filesrc location=/dev/stdin ! decodebin name=decoded decoded. !".split(' '));
+    // The first caps choose the video; the others are checked before the decoder takes memory.
+    let frames = format!("caps=video/x-raw(ANY),width=[1,{MAX_SIDE}],height=[1,{MAX_SIDE}]");
+    command.args(["video/x-raw(ANY)", "!", "capsfilter", &frames, "!", "queue", "!", &target]);
+    let child = command.stdin(opened).stdout(Stdio::null()).spawn();
     let mut child = child.map_err(|_| Error::NoGstLaunch)?;
-    let failed = |source: io::Error| Error::Video { path: file.to_owned(), source };
     let pid = Pid::from_child(&child);
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
     let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(&interrupt, PollFlags::IN)];
@@ -178,6 +176,22 @@ fn video(stream: &str, file: &Path) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::Gst { path: file.to_owned(), status }),
     }
+}
+
+/// Returns the URI of a stream for `framesharesink`. It has no character that the parser of
+/// pipelines treats as more than text.
+fn uri(stream: &str) -> Result<String, Error> {
+    let failed = |source| Error::File { path: stream.into(), source };
+    let name = match stream.contains('/') {
+        true => std::path::absolute(stream).map_err(failed)?.to_string_lossy().into_owned(),
+        false => stream.to_owned(),
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/@".contains(&byte);
+    let encoded = name.bytes().map(|byte| match is_plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    Ok(format!("frameshare://{}", encoded.collect::<String>()))
 }
 
 #[cfg(test)]

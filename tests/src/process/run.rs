@@ -85,10 +85,17 @@ impl TestRun {
 
     /// Starts any command.
     pub fn command(&self, line: &str) -> Process {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(words.next().expect("a command has a name"));
-        command.args(words);
-        self.start_with_plugin(command, line)
+        self.command_of(line.split_whitespace())
+    }
+
+    /// Starts a command of these words, which may contain any character.
+    pub fn command_of<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Process {
+        let words: Vec<_> = words.into_iter().collect();
+        let (program, arguments) = words.split_first().expect("a command has a name");
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let line: Vec<_> = words.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+        self.start_with_plugin(command, &line.join(" "))
     }
 
     /// Gives other users access to the folder, and to copies of the peers and of the plugin in it.

@@ -4,9 +4,9 @@
 
 use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
 use frameshare_tests::process::{Process, TestRun, wait_until};
-use png::{BitDepth, ColorType, Decoder};
+use png::{BitDepth, ColorType, Decoder, Encoder};
 use serde_json::Value;
-use std::{fs, io::Cursor};
+use std::{ffi::OsStr, fs, io::Cursor, os::unix::ffi::OsStrExt, path::Path};
 
 /// A PNG file in RGB, decoded.
 pub struct Image {
@@ -207,4 +207,58 @@ fn video_file_is_published_through_gstreamer() {
     fs::write(run.path("none.mp4"), "no video").unwrap();
     let error = run.command(&format!("{TOOL} publish s none.mp4")).expect_failure();
     assert!(error.contains("gst-launch-1.0 could not play none.mp4"), "{error}");
+}
+
+/// The parser of pipelines splits words at any blank, and removes backslashes and quotes.
+#[test]
+fn names_of_files_and_sockets_add_nothing_to_the_pipeline() {
+    let run = TestRun::new();
+    let pipeline = "-q videotestsrc num-buffers=2 ! video/x-raw,width=64,height=48 ! x264enc ! mp4mux ! \
+        filesink location=v.mp4";
+    run.gst(pipeline).expect_success();
+    let names: [&[u8]; 11] = [
+        b"v.mp4\t!\tfilesink\tlocation=pwned\tfilesrc\tlocation=v.mp4",
+        b"v.mp4\n!\nfilesink\nlocation=pwned\nfilesrc\nlocation=v.mp4",
+        b"v.mp4 ! filesink location=pwned filesrc location=v.mp4",
+        b"b\\b.mp4",
+        b"\\",
+        b"a'b.mp4",
+        b"\"a b\".mp4",
+        b"\"",
+        b"!",
+        b"-v",
+        b"\xff\xfe.mp4",
+    ];
+    let video = run.read("v.mp4");
+    for name in names {
+        let name = OsStr::from_bytes(name);
+        fs::write(Path::new(&run.path("")).join(name), &video).unwrap();
+        let words = [TOOL, "publish", "s", "--"].map(OsStr::new).into_iter().chain([name]);
+        assert_eq!(run.command_of(words).expect_success().stderr, "", "{name:?}");
+    }
+    for socket in ["./a b.sock", "./a\t!\tfilesink\tlocation=pwned", "./\"'\\!%41=.sock", "@abstract"] {
+        let words = [TOOL, "publish", socket, "v.mp4"];
+        assert_eq!(run.command_of(words).expect_success().stderr, "", "{socket:?}");
+    }
+    assert!(!fs::exists(run.path("pwned")).unwrap(), "a name has written a file");
+}
+
+/// A file of 33 kB, whose image has 268 MB.
+#[test]
+fn video_that_is_too_large_is_an_error() {
+    let run = TestRun::new();
+    let side = 16384;
+    let mut encoder = Encoder::new(fs::File::create(run.path("bomb.png")).unwrap(), side, side);
+    encoder.set_color(ColorType::Grayscale);
+    encoder.set_depth(BitDepth::One);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(&vec![0; (side * side / 8) as usize]).unwrap();
+    drop(writer);
+    let pipeline = "-q videotestsrc num-buffers=60 ! video/x-raw,width=8208,height=16 ! x264enc ! mp4mux ! \
+        filesink location=wide.mp4";
+    run.gst(pipeline).expect_success();
+    for file in ["bomb.png", "wide.mp4"] {
+        let error = run.command(&format!("{TOOL} publish s {file}")).expect_failure();
+        assert!(error.contains("at most 8192"), "{file}: {error}");
+    }
 }
