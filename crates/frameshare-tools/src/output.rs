@@ -3,6 +3,7 @@
 //! Output: all text of peers is escaped here, so that it cannot control the terminal.
 
 use crate::error::Error;
+use frameshare::is_printable;
 use serde_json::Value;
 use std::{
     env,
@@ -10,20 +11,13 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-/// Returns whether a character controls a terminal or the order of the text around it.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Returns the text with escape sequences such as `\u{1b}` for unsafe characters.
+/// Returns the text with escape sequences such as `\u{1b}` for characters that are not printable.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_unsafe(c) {
-            true => escaped.extend(c.escape_unicode()),
-            false => escaped.push(c),
+        match is_printable(c) {
+            true => escaped.push(c),
+            false => escaped.extend(c.escape_unicode()),
         }
     }
     escaped
@@ -34,11 +28,11 @@ pub fn print_json(value: &Value) -> Result<(), Error> {
     let mut line = String::new();
     // Beyond ASCII, serde_json escapes nothing. These characters occur within strings only.
     for c in value.to_string().chars() {
-        match is_unsafe(c) {
-            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+        match is_printable(c) {
+            true => line.push(c),
+            false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
                 let _ = write!(line, "\\u{unit:04x}");
             }),
-            false => line.push(c),
         }
     }
     print(&(line + "\n"))

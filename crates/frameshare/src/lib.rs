@@ -177,5 +177,5 @@ pub mod cuda {
 pub use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, StreamName,
     limits::{MAX_CREDIT, MAX_SLOTS, automatic_credit, automatic_queue},
-    message::{Format, Reason, Video, make_printable},
+    message::{Format, Reason, Video, is_printable, make_printable},
 };

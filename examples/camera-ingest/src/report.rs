@@ -6,6 +6,7 @@
 //! A thread writes them, so that a supervisor that is stopped or busy holds no role back.
 
 use crate::config::redact;
+use frameshare::make_printable;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -98,7 +99,9 @@ impl Reporter {
     /// has ended is no error.
     pub fn send(&self, report: &Report) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = redact(&report.text);
+        let mut text = redact(&report.text);
+        // A camera may have written a part of it.
+        make_printable(&mut text, usize::MAX);
         pending.insert(report.camera.clone(), Report { text, ..report.clone() });
         self.0.is_pending.notify_all();
     }

@@ -71,13 +71,21 @@ pub enum Malformation {
 #[error("message of {0} bytes exceeds the limit of {MAX_MESSAGE} bytes")]
 pub struct TooLong(pub usize);
 
-/// Truncates a peer's text and replaces control characters, since it is printed to logs and
-/// terminals.
+/// Truncates a text of others to so many bytes, and makes it one printable line for logs, terminals
+/// and labels: characters that are not printable ([`is_printable`]) become `?`.
 pub fn make_printable(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
-    if text.contains(char::is_control) {
-        *text = text.replace(char::is_control, "?");
+    if !text.chars().all(is_printable) {
+        *text = text.replace(|c| !is_printable(c), "?");
     }
+}
+
+/// Returns whether a character is shown as itself. Others control a terminal, end a line, change
+/// the order of the text around them, or are invisible.
+pub fn is_printable(c: char) -> bool {
+    !(c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'))
 }
 
 /// Encodes a message behind the header.

@@ -16,7 +16,7 @@ mod tests;
 mod to_exporter;
 mod to_reader;
 
-pub use codec::{DecodeError, Malformation, TooLong, make_printable};
+pub use codec::{DecodeError, Malformation, TooLong, is_printable, make_printable};
 pub use content::{Format, Payload, Reason, Video};
 pub use handshake::{EVENT_HANDLE, GpuUuid, Hello, Nonce, Welcome};
 pub use observe::{

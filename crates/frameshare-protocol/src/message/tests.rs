@@ -307,8 +307,15 @@ fn peer_text_is_truncated_to_one_printable_line() {
     assert!(text.starts_with("gone??[2Jroot") && text.len() <= MAX_TEXT && !text.contains(char::is_control));
     let packet = refused.encode().unwrap();
     assert!(matches!(ToReader::decode(&packet), Ok(ToReader::Refused { text: same, .. }) if same == text));
-    let packet = ToExporter::Hello(Hello { name: "a\nb".into(), ..hello() }).encode().unwrap();
-    assert!(matches!(ToExporter::decode(&packet), Ok(ToExporter::Hello(hello)) if hello.name == "a?b"));
+    // Ends of lines, orders of text, and invisible characters of Unicode are replaced, too.
+    for c in "\n\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}\u{feff}\u{ad}\u{e0041}".chars() {
+        let packet = ToExporter::Hello(Hello { name: format!("a{c}b"), ..hello() }).encode().unwrap();
+        let decoded = ToExporter::decode(&packet);
+        assert!(matches!(decoded, Ok(ToExporter::Hello(hello)) if hello.name == "a?b"), "{c:?}");
+    }
+    let name = "Kamera Süd 日本 עברית 🎥";
+    let packet = ToExporter::Hello(Hello { name: name.into(), ..hello() }).encode().unwrap();
+    assert!(matches!(ToExporter::decode(&packet), Ok(ToExporter::Hello(hello)) if hello.name == name));
 }
 
 #[test]

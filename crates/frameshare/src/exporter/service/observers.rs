@@ -21,6 +21,7 @@ use frameshare_protocol::{
     limits::MIN_INTERVAL_MS,
     message::{
         Disconnection, ExporterInfo, Observe, Payload, Reason, Rights, Snapshot, ToExporter, ToReader,
+        make_printable,
     },
 };
 use std::{
@@ -364,7 +365,8 @@ impl Observing {
 fn program(pid: u32) -> String {
     // Unlike /proc/PID/cmdline, it is no memory of the process, so that reading it cannot block.
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?");
+    let mut name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    make_printable(&mut name, usize::MAX);
     if name.is_empty() { "unknown".into() } else { name }
 }
 
