@@ -59,6 +59,48 @@ fn unit_is_valid() {
     }
 }
 
+/// Returns whether a unit gives its service no more rights than `systemd-analyze security` rates
+/// as OK, which is below 5.0; 3.0 here.
+fn is_confined(name: &str, unit: &str) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, unit).unwrap();
+    let mut command = Command::new("systemd-analyze");
+    let command = command.args(["security", "--offline=true", "--threshold=30", "--no-pager"]).arg(&path);
+    command.output().unwrap().status.success()
+}
+
+/// Without each of the larger restrictions, the rating is worse than the limit.
+#[test]
+fn units_are_confined() {
+    // Version 250 and newer rate files.
+    let help = Command::new("systemd-analyze").arg("--help").output();
+    let can_rate = help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--offline"));
+    if !can_rate {
+        return skip::skip(
+            "services/units_are_confined",
+            "systemd-analyze (package systemd) is missing or old",
+        );
+    }
+    let is_unit = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "service");
+    let files = fs::read_dir(example("")).unwrap().map(|file| file.unwrap().path());
+    let units: Vec<_> = files.filter(is_unit).collect();
+    assert_eq!(units.len(), 3, "{units:?}");
+    for path in units {
+        let (name, unit) = (path.file_name().unwrap().to_str().unwrap(), fs::read_to_string(&path).unwrap());
+        assert!(
+            is_confined(name, &unit),
+            "{name}: systemd-analyze security --offline=true tells what is missing"
+        );
+        for restriction in ["CapabilityBoundingSet=", "SystemCallFilter=@system-service"] {
+            assert!(unit.contains(&format!("\n{restriction}\n")), "{name}");
+            let without = unit.replace(&format!("\n{restriction}\n"), "\n");
+            assert!(!is_confined(name, &without), "{name} without {restriction}");
+        }
+        assert!(!unit.contains("RuntimeDirectory=frameshare\n"), "{name} takes the folder of all users");
+    }
+}
+
 #[test]
 fn tmpfiles_make_shared_folder() {
     if lacks("systemd-tmpfiles", "tmpfiles_make_shared_folder")
@@ -79,7 +121,7 @@ fn tmpfiles_make_shared_folder() {
 
 /// Starts the unit's command as systemd does for an instance, with the run's folder for /run.
 fn start(run: &TestRun, instance: &str) -> Process {
-    fs::create_dir_all(run.path(&format!("frameshare/{instance}"))).unwrap();
+    fs::create_dir_all(run.path(&format!("frameshare-services/{instance}"))).unwrap();
     let unit = unit();
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let command = command
@@ -94,7 +136,7 @@ fn start(run: &TestRun, instance: &str) -> Process {
 fn read(run: &TestRun, instance: &str) -> Process {
     run.gst(&format!(
         "framesharesrc socket-path={} connection-timeout=60000000000 num-buffers=5 ! fakesink",
-        run.path(&format!("frameshare/{instance}/{instance}.sock")).display()
+        run.path(&format!("frameshare-services/{instance}/{instance}.sock")).display()
     ))
 }
 
@@ -107,6 +149,6 @@ fn end_of_one_service_keeps_others_sockets() {
     first.interrupt();
     first.expect_success();
     // As systemd removes the RuntimeDirectory.
-    fs::remove_dir_all(run.path("frameshare/first")).unwrap();
+    fs::remove_dir_all(run.path("frameshare-services/first")).unwrap();
     read(&run, "second").expect_success();
 }
