@@ -18,6 +18,7 @@ VERSION ?=
 SECONDS ?= 60
 MINUTES ?= 30
 HOURS ?= 1
+ADVISORIES ?=
 PROGRAMS ?=
 RELEASES ?= bookworm trixie noble
 
@@ -137,10 +138,11 @@ soak-ingest: ## 8 odd cameras of the ingest demo, a fault every 10 s, and a comp
 		cargo test --release --locked --package camera-ingest --test soak -- --ignored --nocapture
 
 .PHONY: audit
-audit: ## check licenses, sources and dependencies between crates
+audit: ## check licenses, sources, dependencies between crates and advisories (ADVISORIES=newest or a clone of RustSec's)
 	@tools/setup.sh audit
 	cargo deny --all-features check --hide-inclusion-graph --allow unused-wrapper bans licenses sources
 	cargo deny --manifest-path tests/rivals/iceoryx2/Cargo.toml check --hide-inclusion-graph licenses sources
+	@ADVISORIES="$(ADVISORIES)" tools/advisories.sh
 
 # BENCH='--rounds 1 --sizes 320x240' and the like: `target/release/frameshare-bench --help` lists them.
 .PHONY: bench

@@ -7,7 +7,7 @@
 //! (`function_of_test`, `module::function`, `module::begin_of_functions_*`) and a GPU case by its
 //! suite and name (`engine-suite/case`, `gst-suite/begin-of-cases-*`).
 //!
-//! A test, CI or the weekly workflow runs each target of the Makefile.
+//! A test, CI or the weekly workflow runs each target of the Makefile, and their actions are pinned.
 
 use std::{
     ffi::OsStr,
@@ -168,6 +168,34 @@ fn every_make_target_is_run() {
     let makefile = read(&root().join("Makefile"));
     assert_eq!(targets_not_run(&makefile, &commands), Vec::<&str>::new());
     assert_eq!(targets_not_run("none: ## is run by nothing\n", &commands), ["none"]);
+}
+
+/// Returns the actions of a workflow that are not pinned: a tag or a branch can be moved to other
+/// code, and the version is for people and Dependabot.
+fn unpinned(workflow: &str) -> Vec<&str> {
+    let uses =
+        workflow.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "));
+    let is_pinned = |action: &&str| {
+        let parts = action.split_once('@').and_then(|(_, version)| version.split_once(" # v"));
+        parts.is_some_and(|(commit, version)| {
+            let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_commit && version.starts_with(|c: char| c.is_ascii_digit())
+        })
+    };
+    uses.filter(|action| !is_pinned(action)).collect()
+}
+
+#[test]
+fn actions_are_pinned_by_commit() {
+    let workflows = files(&root().join(".github/workflows"), "yml");
+    let text: String = workflows.iter().map(|path| read(path)).collect();
+    assert!(text.matches("uses: ").count() > 5, "actions were not found");
+    assert_eq!(unpinned(&text), Vec::<&str>::new());
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    for action in ["a/b@v4", "a/b@release/v1", "a/b@main # v1", "a/b", &format!("a/b@{commit}")] {
+        assert_eq!(unpinned(&format!("    steps:\n      - uses: {action}\n")), [action]);
+    }
+    assert_eq!(unpinned(&format!("      - uses: a/b@{commit} # v1.2.3\n")), [""; 0]);
 }
 
 /// Negative control: each kind of name is found missing.
