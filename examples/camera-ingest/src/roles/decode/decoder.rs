@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Units that wait for the decoder. If it is late by more, it goes on at the next key unit.
 const MAX_QUEUED: u32 = 14;
 
+/// Maximum width and height of a frame, which has 100 MB then.
+const MAX_SIDE: i32 = 8192;
+
 /// Source and decoder in front of a pad. Dropping removes them.
 pub struct Decoder {
     pipeline: gst::Pipeline,
@@ -78,6 +81,24 @@ impl Drop for Decoder {
             let _ = self.pipeline.remove(&decoder);
         }
         let _ = self.pipeline.remove(&self.source);
+    }
+}
+
+/// Returns the element that refuses frames that are too large, before the decoder takes memory for
+/// them: a unit of a few bytes may announce any size, also another one than its caps.
+pub fn bound() -> Result<gst::Element> {
+    let filter = make("capsfilter")?;
+    let sides = gst::IntRange::new(1, MAX_SIDE);
+    let caps = gst::Caps::builder("video/x-raw").any_features();
+    filter.set_property("caps", caps.field("width", sides).field("height", sides).build());
+    Ok(filter)
+}
+
+/// Adds the limit of [`bound`] to an error that may come from it.
+pub fn explain(error: String) -> String {
+    match error.contains("not-negotiated") {
+        true => format!("{error}: frames may have at most {MAX_SIDE} pixels on each side"),
+        false => error,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     report::Condition,
 };
 use anyhow::{Context as _, Result, bail};
-use decoder::Decoder;
+use decoder::{Decoder, bound, explain};
 use gst::{PadProbeReturn, PadProbeType, prelude::*};
 use std::{
     sync::{
@@ -55,9 +55,11 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
     // A reader's name is its program, pipeline and element: "camera-ingest decode/cam0".
     pipeline.0.set_property("name", "decode");
     let sink = exporting_sink(&camera.frames(), &context.config.access)?;
-    pipeline.0.add(&sink)?;
+    let bound = bound()?;
+    pipeline.0.add_many([&bound, &sink])?;
+    bound.link(&sink)?;
     wake_for_readers(&pipeline.0, &sink);
-    let pad = sink.static_pad("sink").context("framesharesink has no pad")?;
+    let pad = bound.static_pad("sink").context("the filter has no pad")?;
     let frames = count(&pad);
     let ended = keep_open(&pipeline.0, &pad);
     pipeline.play()?;
@@ -70,12 +72,12 @@ fn export(context: &Context, camera: &Camera, status: &Status, begin: &mut Optio
         let was_on = work.decoder.is_some();
         work.follow(readers)?;
         if let Some(End::Failed(error)) = end {
-            bail!(error);
+            bail!(explain(error));
         }
         if ended.load(Ordering::Relaxed) {
             // An error is posted before the end of the stream is sent.
             match pipeline.wait(Duration::ZERO) {
-                Some(End::Failed(error)) => bail!(error),
+                Some(End::Failed(error)) => bail!(explain(error)),
                 _ => bail!("the stream {} ended", work.input),
             }
         }

@@ -7,7 +7,7 @@ use super::{
         pipeline::{Pipeline, make},
         testing,
     },
-    decoder::plug,
+    decoder::{bound, explain, plug},
     keep_open,
 };
 use gst::{prelude::*, subclass::prelude::*};
@@ -191,4 +191,26 @@ fn failed_decoder_does_not_end_the_stream() {
     drop(pipeline);
     let end = reader.wait(patience);
     assert!(matches!(&end, Some(super::End::Failed(error)) if error.contains("framesharesrc")), "{end:?}");
+}
+
+/// A camera's unit of a few bytes may announce frames of any size, whatever its caps say.
+#[test]
+fn frames_that_are_too_large_are_an_error() {
+    testing::init();
+    let decoded = |width: u32| {
+        let description = format!(
+            "videotestsrc num-buffers=60 ! video/x-raw,width={width},height=16 ! x264enc \
+             ! video/x-h264,stream-format=byte-stream ! capssetter caps=video/x-h264,width=64 ! avdec_h264"
+        );
+        let decoder = gst::parse::bin_from_description(&description, true).expect("a decoder");
+        let (pipeline, filter) = (Pipeline::new(), bound().expect("a filter"));
+        let sink = make("fakesink").expect("fakesink");
+        pipeline.0.add_many([decoder.upcast_ref(), &filter, &sink]).expect("added");
+        gst::Element::link_many([decoder.upcast_ref(), &filter, &sink]).expect("linked");
+        pipeline.play().expect("the pipeline starts");
+        pipeline.wait(std::time::Duration::from_secs(60))
+    };
+    assert_eq!(decoded(8192), Some(super::End::EndOfStream));
+    let Some(super::End::Failed(error)) = decoded(8208) else { panic!("frames of 8208x16 are decoded") };
+    assert!(explain(error.clone()).contains("8192 pixels"), "{error}");
 }

@@ -65,7 +65,7 @@ impl Pictures {
     /// there are none, and `None` after each picture.
     pub fn new(stream: &str, size: Size, report: impl Fn(Option<&str>) + Send + Sync + 'static) -> Self {
         let Size { name, width, quality, rate } = size;
-        let source = reading(stream, "max-held=4 max-queued=2");
+        let source = reading("max-held=4 max-queued=2");
         let pipeline = format!(
             "{source} ! videoconvertscale n-threads=1 ! video/x-raw,width={width},pixel-aspect-ratio=1/1 \
              ! jpegenc quality={quality} ! appsink name=sink sync=false max-buffers=1 drop=true"
@@ -77,7 +77,7 @@ impl Pictures {
             interval: Duration::from_secs(1) / rate,
             report: Box::new(report),
         });
-        Self { source: Source::new(name, pipeline, Arc::clone(&made) as Arc<dyn Client>), made }
+        Self { source: Source::new(name, stream, pipeline, Arc::clone(&made) as Arc<dyn Client>), made }
     }
 
     pub fn subscribe(&self) -> (Subscription, watch::Receiver<Option<Picture>>) {

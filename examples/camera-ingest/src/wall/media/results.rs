@@ -26,8 +26,13 @@ impl Results {
     pub fn new(streams: impl Iterator<Item = (usize, &'static str, String)>) -> Self {
         let sender = broadcast::Sender::new(WAITING);
         let open = |(camera, role, stream): (_, _, String)| {
-            let pipeline = reading(&stream, "max-held=4 max-queued=8") + " ! appsink name=sink sync=false";
-            Source::new("results", pipeline, Arc::new(Reading { camera, role, sender: sender.clone() }))
+            let pipeline = reading("max-held=4 max-queued=8") + " ! appsink name=sink sync=false";
+            Source::new(
+                "results",
+                &stream,
+                pipeline,
+                Arc::new(Reading { camera, role, sender: sender.clone() }),
+            )
         };
         let sources = streams.map(open).collect();
         Self { sources, sender }

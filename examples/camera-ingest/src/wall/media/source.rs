@@ -50,15 +50,15 @@ struct State {
 }
 
 impl Source {
-    /// Makes a source. Its thread ends when it and its last subscriber are dropped.
+    /// Makes a source of a stream, which the pipeline's description does not name. Its thread ends when it and its last subscriber are dropped.
     /// `name` tells people what the reader is for.
-    pub fn new(name: &'static str, description: String, client: Arc<dyn Client>) -> Self {
+    pub fn new(name: &'static str, stream: &str, description: String, client: Arc<dyn Client>) -> Self {
         let demand = Arc::new(Demand { state: Mutex::default(), changed: Condvar::new() });
         demand.state().is_open = true;
-        let source = Self(Arc::clone(&demand));
+        let (source, stream) = (Self(Arc::clone(&demand)), stream.to_owned());
         thread::spawn(move || {
             while demand.wait_for_subscriber() {
-                if let Err(error) = play(name, &description, &client, &demand) {
+                if let Err(error) = play(name, &stream, &description, &client, &demand) {
                     client.failed(&format!("{error:#}"));
                     demand.pause();
                 }
@@ -112,7 +112,13 @@ impl Demand {
 }
 
 /// Runs the pipeline until the last subscriber has left.
-fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand) -> Result<()> {
+fn play(
+    name: &str,
+    stream: &str,
+    description: &str,
+    client: &Arc<dyn Client>,
+    demand: &Demand,
+) -> Result<()> {
     let bin = gst::parse::launch(description).with_context(|| format!("pipeline '{description}'"))?;
     let pipeline = bin.downcast::<gst::Pipeline>().map_err(|_| anyhow!("'{description}' is no pipeline"))?;
     let Pipeline(pipeline) = &Pipeline(pipeline);
@@ -127,6 +133,7 @@ fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand
     });
     sink.set_callbacks(callbacks.build());
     let source = pipeline.by_name("source").context("the pipeline has no source")?;
+    source.set_property("stream", stream);
     let pad = source.static_pad("src").context("the source has no pad")?;
     let gate = Arc::clone(client);
     pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| match info.buffer() {
@@ -150,6 +157,6 @@ fn play(name: &str, description: &str, client: &Arc<dyn Client>, demand: &Demand
 }
 
 /// Returns the element that reads a stream through all restarts of its exporter.
-pub fn reading(stream: &str, options: &str) -> String {
-    format!("framesharesrc name=source stream={stream} on-disconnect=wait connection-timeout=-1 {options}")
+pub fn reading(options: &str) -> String {
+    format!("framesharesrc name=source on-disconnect=wait connection-timeout=-1 {options}")
 }

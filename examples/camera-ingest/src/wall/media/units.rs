@@ -40,9 +40,9 @@ impl Units {
     pub fn open(stream: &str) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let client = Reading { sender, stream: Mutex::default(), needs_key: AtomicBool::new(true) };
-        let source = reading(stream, "max-held=4 max-queued=4");
+        let source = reading("max-held=4 max-queued=4");
         let pipeline = format!("{source} ! appsink name=sink sync=false");
-        let source = Source::new("units", pipeline, Arc::new(client));
+        let source = Source::new("units", stream, pipeline, Arc::new(client));
         Self { receiver, _subscription: source.subscribe(), _source: source }
     }
 }
