@@ -29,6 +29,7 @@ mod watch;
 use clap::Parser;
 use cli::{Arguments, Command};
 use error::Error;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 
 fn run(arguments: Arguments) -> Result<(), Error> {
@@ -51,7 +52,15 @@ fn run(arguments: Arguments) -> Result<(), Error> {
     }
 }
 
+/// Raises the soft limit of open files to the hard limit: each stream that is observed is one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Cannot fail for a soft limit that the hard limit allows.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 fn main() -> ExitCode {
+    raise_file_limit();
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_end() => ExitCode::SUCCESS,

@@ -7,12 +7,19 @@ use frameshare::{
     Endpoint, EndpointError, MemoryKind, StreamInfo,
     observer::{CopyCount, ObserveError, Observer, ReaderState, Snapshot},
 };
-use std::{thread, time::Duration};
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Limit for each answer of an exporter.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of streams that are observed at once.
-const AT_ONCE: usize = 64;
+/// Stack of a thread that observes a stream.
+const STACK: usize = 256 << 10;
 /// Time over which rates are measured.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -32,23 +39,32 @@ pub fn invalid(error: EndpointError) -> Error {
 /// A stream, and what was observed of it.
 pub type Observed<T> = (StreamInfo, Result<T, ObserveError>);
 
-/// Observes all streams: an exporter that does not answer delays no other.
-pub fn observe_all<T: Send>(
-    observe: impl Fn(&Endpoint) -> Result<T, ObserveError> + Sync,
+/// Observes all streams at once, each within a limit that `observe` gets: exporters that do not
+/// answer delay no other, however many there are.
+pub fn observe_all<T: Send + Sync>(
+    observe: impl Fn(&Endpoint, Duration) -> Result<T, ObserveError> + Sync,
 ) -> Result<Vec<Observed<T>>, Error> {
     let streams = frameshare::streams().map_err(Error::List)?;
-    let mut all = Vec::with_capacity(streams.len());
-    for streams in streams.chunks(AT_ONCE) {
-        thread::scope(|scope| {
-            let observing: Vec<_> =
-                streams.iter().map(|stream| scope.spawn(|| observe(&stream.endpoint))).collect();
-            for (stream, observed) in streams.iter().zip(observing) {
-                let observed = observed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                all.push((stream.clone(), observed));
+    let deadline = Instant::now() + TIMEOUT;
+    let limit = || deadline.saturating_duration_since(Instant::now());
+    let next = AtomicUsize::new(0);
+    let observed: Vec<_> = streams.iter().map(|_| OnceLock::new()).collect();
+    let work = || {
+        while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|index| *index < streams.len()) {
+            let _ = observed[index].set(observe(&streams[index].endpoint, limit()));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..streams.len() {
+            // Beyond the limit of threads, those that are there observe the rest.
+            if thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).is_err() {
+                break;
             }
-        });
-    }
-    Ok(all)
+        }
+        work();
+    });
+    let observed = observed.into_iter().filter_map(OnceLock::into_inner);
+    Ok(streams.into_iter().zip(observed).collect())
 }
 
 /// Returns the name of a stream, or the path of its socket if the name does not lead to it.
@@ -67,9 +83,9 @@ pub struct Measured {
     pub rate: f64,
 }
 
-/// Observes a stream for half a second.
-pub fn measure(endpoint: &Endpoint) -> Result<Measured, ObserveError> {
-    let mut observer = Observer::connect(endpoint, TIMEOUT)?;
+/// Observes a stream for half a second behind its first answer, which has to come within a limit.
+pub fn measure(endpoint: &Endpoint, limit: Duration) -> Result<Measured, ObserveError> {
+    let mut observer = Observer::connect(endpoint, limit)?;
     let before = observer.latest().counters.clone();
     thread::sleep(INTERVAL);
     let snapshot = observer.snapshot()?.clone();

@@ -14,7 +14,7 @@ use crate::{
 /// Shows the state of a stream.
 pub fn info(name: &str, json: bool) -> Result<(), Error> {
     let endpoint = stream::find(name)?;
-    let measured = stream::measure(&endpoint)?;
+    let measured = stream::measure(&endpoint, stream::TIMEOUT)?;
     if json {
         return print_json(&json::stream(&endpoint, &measured));
     }

@@ -10,7 +10,7 @@ mod server;
 use crate::{
     error::Error,
     output::{Page, print_json},
-    stream::{TIMEOUT, observe_all},
+    stream::observe_all,
 };
 use frameshare::observer::Observer;
 use frameshare_http::Server;
@@ -31,7 +31,7 @@ pub fn metrics(listen: SocketAddr, hosts: &[String], json: bool) -> Result<(), E
         page.print()?;
     }
     server::run(server, || {
-        let snapshot = |endpoint: &_| Ok(Observer::connect(endpoint, TIMEOUT)?.latest().clone());
+        let snapshot = |endpoint: &_, limit| Ok(Observer::connect(endpoint, limit)?.latest().clone());
         Ok(registry::text(&observe_all(snapshot)?))
     })
 }

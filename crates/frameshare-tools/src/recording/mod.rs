@@ -31,6 +31,8 @@ const VERSION: u32 = 1;
 const FIXED: usize = 24;
 /// Maximum length of a head.
 const MAX_HEAD: u32 = 1 << 20;
+/// Maximum length of a body. A sparse file of a few bytes can have one of any length.
+const MAX_BODY: u64 = 1 << 30;
 
 /// The kinds of chunks.
 mod kind {

@@ -2,7 +2,7 @@
 
 //! Reading of recordings, whose content is checked: any program may have written them.
 
-use super::{Entry, FIXED, MAGIC, MAX_HEAD, RecordedFrame, VERSION, kind, write::checksum};
+use super::{Entry, FIXED, MAGIC, MAX_BODY, MAX_HEAD, RecordedFrame, VERSION, kind, write::checksum};
 use frameshare::{Event, Format, Plane, Video};
 use serde_json::Value;
 use std::io::{self, Read};
@@ -97,6 +97,9 @@ impl<R: Read> Recording<R> {
         let damaged = |what| Damage::Damaged { at: self.at, frames: self.frames, what };
         if head > MAX_HEAD {
             return Err(damaged("invalid length"));
+        }
+        if body > MAX_BODY {
+            return Err(damaged("it is longer than 1 GiB"));
         }
         let length = (FIXED as u64 + u64::from(head)).saturating_add(body);
         let head = self.bytes(head.into())?;

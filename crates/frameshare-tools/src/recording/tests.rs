@@ -2,6 +2,7 @@
 
 use super::*;
 use frameshare::Video;
+use std::io::{self, Read};
 
 fn frame(sequence: u64) -> RecordedFrame {
     RecordedFrame {
@@ -111,6 +112,27 @@ fn other_files_and_versions_are_refused() {
     assert!(matches!(read(&newer).1, Some(Damage::Version { found: 2 })));
     let mut lengths = recorded();
     lengths[MAGIC.len() + 4 + 8..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    // A huge length takes no memory.
     assert!(read(&lengths).1.is_some());
+}
+
+/// Its checksums are right, and it is not read before its length is known to be possible.
+#[test]
+fn endless_body_is_refused_before_it_is_read() {
+    let body = |length: u64| {
+        let mut file = recorded();
+        file.truncate(MAGIC.len() + 4);
+        let mut fixed = [kind::EVENT.to_le_bytes(), 2_u32.to_le_bytes()].concat();
+        fixed.extend(length.to_le_bytes());
+        let sum = write::checksum(&[&fixed, b"{}"]);
+        file.extend(fixed);
+        file.extend(sum.to_le_bytes());
+        file.extend([0; 4]);
+        file.extend(b"{}");
+        let endless = file.chain(io::repeat(0));
+        Recording::new(endless).unwrap().next().unwrap_err().to_string()
+    };
+    for length in [MAX_BODY + 1, 40 << 30, u64::MAX] {
+        assert!(body(length).contains("longer than 1 GiB"), "{length}");
+    }
+    assert!(body(5).contains("its checksum differs"));
 }

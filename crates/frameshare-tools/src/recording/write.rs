@@ -76,6 +76,9 @@ impl<W: Write> Recorder<W> {
     fn chunk(&mut self, kind: u32, head: &Value, body: &[&[u8]]) -> io::Result<()> {
         let head = head.to_string().into_bytes();
         let length: u64 = body.iter().map(|part| part.len() as u64).sum();
+        if length > super::MAX_BODY {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a frame is longer than 1 GiB"));
+        }
         let mut fixed = Vec::with_capacity(super::FIXED);
         fixed.extend(kind.to_le_bytes());
         // Heads have some hundred bytes, and caps at most a message's.

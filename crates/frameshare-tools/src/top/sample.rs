@@ -6,7 +6,7 @@ use super::usage::{Cost, Costs};
 use crate::{
     cli::SortKey,
     error::Error,
-    stream::{TIMEOUT, is_copied, label, observe_all},
+    stream::{is_copied, label, observe_all},
 };
 use frameshare::observer::{CopyCount, ObserveError, Observer, ReaderState, Snapshot};
 use std::{cmp::Reverse, collections::HashMap};
@@ -102,7 +102,8 @@ impl Sampler {
     /// # Errors
     /// The folder of named streams cannot be read.
     pub fn sample(&mut self) -> Result<Vec<Stream>, Error> {
-        let observed = observe_all(|endpoint| Ok(Observer::connect(endpoint, TIMEOUT)?.latest().clone()))?;
+        let observed =
+            observe_all(|endpoint, limit| Ok(Observer::connect(endpoint, limit)?.latest().clone()))?;
         let mut counters = Counters::new();
         self.costs.begin();
         let streams = observed.into_iter().map(|(stream, snapshot)| Stream {

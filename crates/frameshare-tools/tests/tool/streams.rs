@@ -4,8 +4,17 @@
 
 use crate::{TOOL, export, json, parse, ran, read, run_tool, tool};
 use frameshare_tests::process::{TestRun, wait_until};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with},
+};
 use serde_json::Value;
-use std::process::Command;
+use std::{
+    fs,
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -144,4 +153,52 @@ fn headings_are_bold_unless_no_color_is_set() {
     assert!(plain.contains("STREAM") && !plain.contains('\u{1b}'), "{plain:?}");
     // Nor in a pipe.
     assert!(!run_tool(&run, "list").stdout.contains('\u{1b}'));
+}
+
+/// A socket of a program that answers nothing, and its connections.
+struct Silent(OwnedFd, Vec<OwnedFd>);
+
+impl Silent {
+    fn bind(path: &Path) -> Self {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(kind.0, kind.1, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        listen(&socket, 16).unwrap();
+        Self(socket, Vec::new())
+    }
+
+    /// Returns whether a client waits for an answer now.
+    fn is_asked(&mut self) -> bool {
+        while let Ok(connection) = accept_with(&self.0, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            self.1.push(connection);
+        }
+        let is_open = |connection: &OwnedFd| {
+            let mut fds = [PollFd::new(connection, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).unwrap();
+            !fds[0].revents().contains(PollFlags::HUP)
+        };
+        self.1.retain(is_open);
+        !self.1.is_empty()
+    }
+}
+
+/// Exporters are asked all at once: those that do not answer take no longer together than one.
+#[test]
+fn silent_exporters_are_asked_at_once() {
+    let run = TestRun::new();
+    let _exporter = export(&run, "");
+    let folder = run.path("crowd");
+    fs::create_dir(&folder).unwrap();
+    let mut silent: Vec<_> = (0..200).map(|n| Silent::bind(&folder.join(format!("x{n}.sock")))).collect();
+    for arguments in ["list --json", "top -n 1 --json"] {
+        let mut command = tool(&run, arguments);
+        command.env("FRAMESHARE_PATH", &folder).stdout(Stdio::piped());
+        let lister = command.spawn().unwrap();
+        // At one moment, clients of all of them wait.
+        wait_until("requests to all", || silent.iter_mut().all(Silent::is_asked));
+        let output = lister.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("\"s\"") && text.contains("x199"), "{text}");
+    }
 }
