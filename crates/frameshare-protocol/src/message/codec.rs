@@ -83,9 +83,10 @@ pub fn make_printable(text: &mut String, most: usize) {
 /// Returns whether a character is shown as itself. Others control a terminal, end a line, change
 /// the order of the text around them, or are invisible.
 pub fn is_printable(c: char) -> bool {
-    !(c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'))
+    let is_hidden = matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    !c.is_control() && !is_hidden
 }
 
 /// Encodes a message behind the header.
