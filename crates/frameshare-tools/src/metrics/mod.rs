@@ -10,6 +10,7 @@ mod server;
 use crate::{
     error::Error,
     output::{Page, print_json},
+    signals,
     stream::observe_all,
 };
 use frameshare::observer::Observer;
@@ -22,7 +23,7 @@ use std::net::SocketAddr;
 pub fn metrics(listen: SocketAddr, hosts: &[String], json: bool) -> Result<(), Error> {
     let failed = |source| Error::Listen { address: listen, source };
     let server = Server::bind(listen, hosts.iter().cloned()).map_err(failed)?;
-    let address = server.address().to_string();
+    let (address, interrupt) = (server.address().to_string(), signals::interrupt()?);
     if json {
         print_json(&json!({ "listening": address }))?;
     } else {
@@ -30,7 +31,7 @@ pub fn metrics(listen: SocketAddr, hosts: &[String], json: bool) -> Result<(), E
         page.line(&format!("metrics of all streams: http://{address}/metrics"));
         page.print()?;
     }
-    server::run(server, || {
+    server::run(server, interrupt, || {
         let snapshot = |endpoint: &_, limit| Ok(Observer::connect(endpoint, limit)?.latest().clone());
         Ok(registry::text(&observe_all(snapshot)?))
     })

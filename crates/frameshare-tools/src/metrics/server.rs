@@ -26,14 +26,15 @@ const PLAIN: (&str, &str) = ("text/plain; version=0.0.4; charset=utf-8", "text/p
 /// A scrape that waits for the text of all metrics, or the reason why there is none.
 type Scrape = oneshot::Sender<Result<String, String>>;
 
-/// Answers requests for `/metrics` until a signal.
+/// Answers requests for `/metrics` until the interrupt is set.
 pub fn run(
     server: Server,
+    interrupt: Interrupt,
     collect: impl Fn() -> Result<String, Error> + Send + 'static,
 ) -> Result<(), Error> {
     let address = server.address();
     let failed = |source: io::Error| Error::Listen { address, source };
-    let stopped = stopped(signals::interrupt()?);
+    let stopped = stopped(interrupt);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (scrapes, waiting) = mpsc::channel(WAITING);
     let ended = runtime.block_on(async {
@@ -43,7 +44,10 @@ pub fn run(
                 Ok(never) => match never {},
                 Err(error) => Err(failed(error)),
             },
-            result = collector => Err(failed(result.err().map_or_else(|| io::ErrorKind::Other.into(), io::Error::other))),
+            ended = collector => {
+                let why = ended.err().map(|error| error.to_string()).unwrap_or_default();
+                Err(failed(io::Error::other(format!("the metrics are not collected anymore: {why}"))))
+            }
             _ = stopped => Ok(()),
         }
     });
@@ -113,7 +117,8 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
     response
 }
 
-/// Returns whether the client prefers Prometheus' text format. One that names none gets OpenMetrics.
+/// Returns whether the client prefers Prometheus' text format. One that names none gets
+/// OpenMetrics.
 fn prefers_plain(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted: Vec<_> = values.flat_map(|value| value.split(',')).filter_map(accepted).collect();
