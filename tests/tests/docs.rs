@@ -7,7 +7,8 @@
 //! (`function_of_test`, `module::function`, `module::begin_of_functions_*`) and a GPU case by its
 //! suite and name (`engine-suite/case`, `gst-suite/begin-of-cases-*`).
 //!
-//! A test, CI or the weekly workflow runs each target of the Makefile, and their actions are pinned.
+//! A test, CI or the weekly workflow runs each target of the Makefile. The actions of workflows are
+//! pinned.
 
 use std::{
     ffi::OsStr,

@@ -50,8 +50,7 @@ struct Session {
     received: (Instant, u32),
 }
 
-/// What a page has asked to see and is not shown yet: of several requests, only the last ones
-/// count.
+/// Requests of a page that wait for the next change. Of several, only the last ones count.
 struct Wanted {
     cameras: Option<Vec<usize>>,
     focus: Option<(u16, Option<usize>, Mode)>,

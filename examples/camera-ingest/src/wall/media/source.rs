@@ -50,8 +50,8 @@ struct State {
 }
 
 impl Source {
-    /// Makes a source of a stream, which the pipeline's description does not name. Its thread ends when it and its last subscriber are dropped.
-    /// `name` tells people what the reader is for.
+    /// Makes a source of a stream, which the pipeline's description does not name. Its thread ends
+    /// when it and its last subscriber are dropped. `name` tells people what the reader is for.
     pub fn new(name: &'static str, stream: &str, description: String, client: Arc<dyn Client>) -> Self {
         let demand = Arc::new(Demand { state: Mutex::default(), changed: Condvar::new() });
         demand.state().is_open = true;
