@@ -54,8 +54,8 @@ impl Attachment {
     /// Returns whether dropping this frees memory, of a GPU for example.
     fn frees_memory(&self) -> bool {
         match self {
-            Self::File(_) | Self::Lent(_) => false,
-            Self::Queue(file) | Self::Payload(file) => Arc::strong_count(file) == 1,
+            // Closing them frees their descriptors at once, which an exporter may lack.
+            Self::File(_) | Self::Queue(_) | Self::Payload(_) | Self::Lent(_) => false,
             Self::Slot(memory) => Arc::strong_count(memory) == 1,
             Self::Pool(allocator) => Arc::strong_count(allocator) == 1,
         }
