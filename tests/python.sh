@@ -160,8 +160,8 @@ test_wheel() {
   maturin --profile dev --out "$work/wheel" >"$work/wheel.log" 2>&1 || { tail -n 30 "$work/wheel.log" >&2 && return 1; }
   # Exporters of the tests, and the simulated driver.
   if [ -z "${FRAMESHARE_IS_BUILT:-}" ]; then
-    cargo build --locked --quiet --package frameshare-tools --package frameshare --package gst-plugin-frameshare --lib --bins \
-      --example bottom-up-export --example engine-export --example gpu-export || return
+    cargo build --locked --quiet --package frameshare-tools --package frameshare --package gst-plugin-frameshare \
+      --package frameshare-tests --lib --bins --example bottom-up-export --example engine-export --example gpu-export || return
     install -D "$target/debug/libgstframeshare.so" -t "$target/gstreamer-1.0"
   fi
   tests/simcuda/install.sh "$target/simcuda" >/dev/null || return

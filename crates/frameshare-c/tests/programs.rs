@@ -4,7 +4,10 @@
 //! examples in processes of their own, kills, valgrind, and the simulated CUDA driver.
 //! `tests/c-library.sh` builds the examples from an installation.
 
-use frameshare_tests::{process::wait_until, skip::skip};
+use frameshare_tests::{
+    process::{TestRun, wait_until},
+    skip::skip,
+};
 use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -223,6 +226,21 @@ fn stopped_exporter_and_missing_stream_have_distinct_errors() {
     let missing = programs.run(READER, &["cam0"]);
     let errors = text(&missing.stderr);
     assert!(missing.status.code() == Some(1) && errors.contains("not found: no exporter at"), "{errors}");
+}
+
+#[test]
+fn frame_of_overlapping_rows_is_an_error() {
+    let programs = Programs::new();
+    programs.build(&[READER]);
+    let run = TestRun::new();
+    let path = run.path("s.sock").display().to_string();
+    let mut attacker = run.hostile(&format!("exporter {path} frame-of-overlapping-rows stay"));
+    attacker.wait_for("open");
+    let reader = programs.run(READER, &[&path, "latest", "sums"]);
+    attacker.kill();
+    let errors = text(&reader.stderr);
+    assert_eq!(reader.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("rows of plane 0 overlap"), "{errors}");
 }
 
 #[test]

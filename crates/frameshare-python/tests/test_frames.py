@@ -102,6 +102,28 @@ def test_frames_of_engine_equal_their_formula(processes):
     assert numbers == [(number + 1, number) for number in range(90)]
 
 
+def test_frame_of_overlapping_rows_takes_no_memory(processes):
+    """A hostile exporter says RGB 30000x30000 of a frame of 128 KiB."""
+    program = """
+import resource, sys
+import frameshare, numpy
+frame = frameshare.open(sys.argv[1], device="cpu").next(60)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for read in [lambda: frame.rgb(like="numpy"), lambda: frame.plane(0), lambda: numpy.from_dlpack(frame)]:
+    try:
+        read()
+    except frameshare.Error as error:
+        assert "rows of plane 0 overlap" in str(error), error
+    else:
+        raise SystemExit("it was read")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, "MiB more")
+"""
+    path = processes.path()
+    wait_for(path, processes.start([TARGET / "hostile", "exporter", path, "frame-of-overlapping-rows", "stay"]))
+    more, _ = run_well(program, path).split(maxsplit=1)
+    assert int(more) < 100
+
+
 def test_frame_describes_itself(processes):
     processes.publish("--format", "NV12", "--size", "1280x720", "--rate", "25")
     with frameshare.open(processes.path()) as stream:

@@ -3,7 +3,9 @@
 //! Exporter side of the protocol without the engine: a socket and shared pages.
 
 use super::{Channel, Listener, Page, Seals, encoded, memfd};
-use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId, queue::Producer};
+use frameshare::{
+    Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, queue::Producer,
+};
 use frameshare_protocol::{
     message::{Format, ToReader, Welcome},
     page::{claim_at, claims_size, metadata_size, queue_size},
@@ -198,6 +200,22 @@ impl RawExporter {
     pub fn publish(&mut self, generation: u32, size: u64) {
         let descriptor = Descriptor { slot: SlotId { generation, index: 0 }, size, ..Default::default() };
         self.publish_as(descriptor);
+    }
+
+    /// Publishes a frame of 128 KiB whose rows overlap, and which so claims an image of 2.7 GB.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system calls.
+    pub fn publish_overlapping_rows(&mut self) -> io::Result<()> {
+        const SIZE: u64 = 128 << 10;
+        self.format("video/x-raw,format=RGB,width=30000,height=30000,framerate=30/1")?;
+        self.slot(1, SIZE)?;
+        let mut planes = [Plane::default(); 4];
+        planes[0].stride = 1;
+        let slot = SlotId { generation: 1, index: 0 };
+        self.publish_as(Descriptor { slot, size: SIZE, plane_count: 1, planes, ..Default::default() });
+        Ok(())
     }
 
     /// Publishes a descriptor, with the next sequence number and message count filled in.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Peak memory of a source whose exporter sends more metadata than `max-metadata-bytes` allows.
+//! Peak memory of a source whose exporter sends more metadata than `max-metadata-bytes` allows, or
+//! a small frame that claims a large image.
 
 use frameshare_tests::{census::memory, process::TestRun};
 use std::{thread, time::Duration};
@@ -30,4 +31,24 @@ fn source_stays_within_four_times_max_metadata_bytes() {
         assert!(outcome.stderr.contains("max-metadata-bytes"), "{name}: {}", outcome.stderr);
         assert!((1 << 20..=4 * LIMIT).contains(&most), "{name}: {} MiB", most >> 20);
     }
+}
+
+/// Each row of the claimed image is inside the frame, and all of them together are 2.7 GB.
+#[test]
+fn source_refuses_frame_of_overlapping_rows() {
+    let run = TestRun::new();
+    let path = run.path("s.sock");
+    let attack = format!("exporter {} frame-of-overlapping-rows stay", path.display());
+    let mut attacker = run.hostile(&attack);
+    attacker.wait_for("open");
+    let copying = "videoconvert ! video/x-raw,format=BGR ! fakesink sync=false";
+    let source = run.gst_by(
+        // Far more than the pipeline needs, far less than the image.
+        "prlimit --as=1500000000 --",
+        &format!("framesharesrc socket-path={} ! {copying}", path.display()),
+    );
+    let outcome = source.finish();
+    attacker.kill();
+    assert!(!outcome.ok && outcome.signal.is_none(), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("plane 0 at 0 with stride 1"), "{}", outcome.stderr);
 }

@@ -3,10 +3,14 @@
 //! `snapshot`, `view` and the test pattern of `publish`.
 
 use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
-use frameshare_tests::process::{Process, TestRun, wait_until};
+use frameshare::{Endpoint, observer::Observer};
+use frameshare_tests::{
+    process::{PATIENCE, Process, TestRun, wait_until},
+    raw::{Listener, Offer, show_snapshot},
+};
 use png::{BitDepth, ColorType, Decoder, Encoder};
 use serde_json::Value;
-use std::{ffi::OsStr, fs, io::Cursor, os::unix::ffi::OsStrExt, path::Path};
+use std::{ffi::OsStr, fs, io::Cursor, os::unix::ffi::OsStrExt, path::Path, process::Command, thread};
 
 /// A PNG file in RGB, decoded.
 pub struct Image {
@@ -39,6 +43,38 @@ fn publish(run: &TestRun, options: &str) -> Process {
         info["published"].as_u64().is_some_and(|count| count > 0)
     });
     process
+}
+
+/// Each row of the claimed image is inside the frame, and all of them together are 2.7 GB.
+#[test]
+fn frame_of_overlapping_rows_is_refused() {
+    let run = TestRun::new();
+    let _exporter = export(&run, "");
+    let observer = Observer::connect(&Endpoint::at(run.socket("s")).unwrap(), PATIENCE).unwrap();
+    for command in ["snapshot", "view"] {
+        let path = run.path(&format!("{command}.sock"));
+        let listener = Listener::bind(&path).unwrap();
+        thread::scope(|scope| {
+            let attack = scope.spawn(|| {
+                // The command observes the stream before it reads.
+                let observed = show_snapshot(&listener, observer.latest(), observer.rights()).unwrap();
+                let mut exporter = Offer::new(4, 2, 1).unwrap().send(&listener, PATIENCE).unwrap();
+                exporter.publish_overlapping_rows().unwrap();
+                assert!(exporter.channel.hangs_up(PATIENCE));
+                drop(observed);
+            });
+            let mut limited = Command::new("prlimit");
+            limited.args(["--as=500000000", TOOL, command]).arg(&path).args(["--timeout", "60"]);
+            if command == "snapshot" {
+                limited.arg(run.path("s.png"));
+            }
+            let ran = ran(&mut limited);
+            assert_eq!(ran.status, 1, "{command}: {}", ran.stderr);
+            let text = "rows of plane 0 overlap: their stride is 1, but a row has 90000 bytes";
+            assert!(ran.stderr.contains(text), "{command}: {}", ran.stderr);
+            attack.join().unwrap();
+        });
+    }
 }
 
 #[test]

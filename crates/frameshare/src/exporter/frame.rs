@@ -120,6 +120,13 @@ pub enum InvalidFrame {
     /// It, or one of its planes, is not inside its slot.
     #[error("{0}")]
     Field(Field),
+    /// Rows of a plane overlap: its stride is shorter than a row of the format
+    /// ([`Exporter::set_format`](super::Exporter::set_format)).
+    #[error("rows of plane {plane} overlap: its stride is shorter than a row of the format")]
+    OverlappingRows {
+        /// The plane.
+        plane: usize,
+    },
 }
 
 /// The reason why a frame was not published.

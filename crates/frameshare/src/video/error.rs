@@ -75,6 +75,16 @@ pub enum VideoError {
         /// Size of the frame in bytes.
         size: u64,
     },
+    /// Rows of a plane share bytes.
+    #[error("rows of plane {index} overlap: their stride is {stride}, but a row has {row_bytes} bytes")]
+    OverlappingRows {
+        /// The plane.
+        index: usize,
+        /// Its stride, as in the descriptor.
+        stride: i32,
+        /// Bytes of a row.
+        row_bytes: u64,
+    },
     /// The image is a part of the frame's memory, which only the metadata of GStreamer names
     /// ([`CROPPED`](super::CROPPED)).
     #[error("the frame is cropped by a GstVideoCropMeta: put videoconvert before framesharesink")]

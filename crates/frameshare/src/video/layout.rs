@@ -50,7 +50,8 @@ impl VideoFormat {
     /// of its descriptor, or GStreamer's default if there are none.
     ///
     /// # Errors
-    /// [`VideoError`] for a plane that the format does not have, and for rows outside the frame.
+    /// [`VideoError`] for a plane that the format does not have, for rows outside the frame, and
+    /// for rows that overlap.
     pub fn plane(&self, index: usize, planes: &[Plane], size: u64) -> Result<PlaneLayout, VideoError> {
         let measure = self.measure(index)?;
         let plane = match planes.get(index) {
@@ -62,7 +63,18 @@ impl VideoFormat {
             }
         };
         let Plane { offset, stride } = plane;
+        if has_overlap(&measure, stride) {
+            return Err(VideoError::OverlappingRows { index, stride, row_bytes: measure.row_bytes });
+        }
         place(&measure, plane, size).ok_or(VideoError::OutOfBounds { index, offset, stride, size })
+    }
+
+    /// Returns the first plane whose rows overlap, of the entries of a descriptor. Planes that the
+    /// format does not have are passed over.
+    pub(crate) fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
+        planes.iter().enumerate().position(|(index, plane)| {
+            self.measure(index).is_ok_and(|measure| has_overlap(&measure, plane.stride))
+        })
     }
 
     /// Returns the layout of GStreamer for a frame without one of its own.
@@ -93,6 +105,14 @@ impl VideoFormat {
         (0..index)
             .try_fold(0_u64, |sum, plane| sum.checked_add(self.measure(plane)?.size).ok_or_else(too_large))
     }
+}
+
+/// Returns whether rows of a plane share bytes: a small frame could claim an image of any size, and
+/// copies of it would fill the memory of a reader. Tiles never do: their stride counts them.
+///
+/// Planes may share bytes with each other. There are at most four.
+fn has_overlap(measure: &Measure, stride: i32) -> bool {
+    measure.tiles.is_none() && measure.height > 1 && u64::from(stride.unsigned_abs()) < measure.row_bytes
 }
 
 /// Returns the place of a plane whose rows all lie inside `size` bytes.
@@ -145,7 +165,7 @@ mod tests {
             (0, Plane { offset: u64::MAX, stride: 512 }),
             (0, Plane { offset: u64::MAX, stride: -512 }),
             (0, Plane { offset: 0, stride: -512 }),
-            (1, Plane { offset: size, stride: 0 }),
+            (1, Plane { offset: size, stride: 320 }),
             (1, Plane { offset: 512 * 240, stride: i32::MIN }),
         ] {
             let mut planes = good;
@@ -155,6 +175,56 @@ mod tests {
         }
         assert!(matches!(of(&good[..1], 0, size), Err(VideoError::PlaneCount { found: 1, .. })));
         assert!(matches!(of(&good, 2, size), Err(VideoError::NoSuchPlane { index: 2, count: 2, .. })));
+    }
+
+    /// A frame of 128 KiB could otherwise claim an image of gigabytes.
+    #[test]
+    fn overlapping_rows_are_rejected_in_every_format() {
+        for pixels in PixelFormat::all() {
+            let format = VideoFormat::new(pixels, 3000, 3000);
+            let (default, size) = (format.default_planes().unwrap(), 1 << 40);
+            for (index, whole) in default.iter().enumerate() {
+                let place = format.plane(index, &default, size).unwrap();
+                if place.tile.is_some() || place.height == 1 {
+                    continue;
+                }
+                let row = place.row_bytes as i32;
+                for stride in [0, 1, -1, row - 1, 1 - row] {
+                    let mut planes = default.clone();
+                    planes[index] = Plane { offset: 1 << 32, stride };
+                    let overlap =
+                        VideoError::OverlappingRows { index, stride, row_bytes: place.row_bytes as u64 };
+                    assert_eq!(format.plane(index, &planes, size), Err(overlap), "{pixels} {whole:?}");
+                    assert_eq!(format.overlapping_plane(&planes), Some(index), "{pixels}");
+                }
+                // Rows may touch, in both directions.
+                for stride in [row, -row] {
+                    let mut planes = default.clone();
+                    planes[index] = Plane { offset: 1 << 32, stride };
+                    assert!(format.plane(index, &planes, size).is_ok(), "{pixels} {stride}");
+                    assert_eq!(format.overlapping_plane(&planes), None, "{pixels}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn single_row_may_have_any_stride() {
+        let format = VideoFormat::new("RGB".parse().unwrap(), 320, 1);
+        for stride in [0, 1, -1, i32::MIN] {
+            assert!(format.plane(0, &[Plane { offset: 0, stride }], 960).is_ok(), "{stride}");
+        }
+    }
+
+    /// Planes may share bytes or lie in each other's padding. It claims no more than a few times
+    /// the size of the frame.
+    #[test]
+    fn planes_beside_each_other_are_accepted() {
+        let format = VideoFormat::new("I420".parse().unwrap(), 320, 240);
+        let planes = [0, 320 * 240, 320 * 240 + 160].map(|offset| Plane { offset, stride: 320 });
+        for index in 0..3 {
+            assert!(format.plane(index, &planes, 320 * 360).is_ok(), "{index}");
+        }
     }
 
     #[test]

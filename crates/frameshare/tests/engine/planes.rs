@@ -5,7 +5,7 @@
 use crate::stream::{Stream, byte, fill, format};
 use frameshare::{
     Plane, Policy, Wait,
-    exporter::{Exporter, Frame, Purpose},
+    exporter::{Exporter, Frame, InvalidFrame, PublishError, Purpose},
     fence::Written,
     reader,
     video::{CROPPED, VideoError, VideoFormat},
@@ -117,10 +117,36 @@ fn frame_without_usable_format_is_an_error() {
         assert_eq!(error(caps, &[], 100), VideoError::Caps { field, caps: caps.into() });
     }
     assert!(matches!(error(CAPS, &[], 8 * 2), VideoError::OutOfBounds { index: 0, size: 16, .. }));
-    let one = [Plane::default()];
+    let one = [Plane { offset: 0, stride: 8 }];
     assert!(matches!(error(CAPS, &one, 100), VideoError::PlaneCount { found: 1, expected: 2, .. }));
     let cropped = send_with_flags(&stream, &exporter, CAPS, &[], 100, CROPPED);
     assert_eq!(cropped.plane(0).unwrap_err(), VideoError::Cropped);
+}
+
+#[test]
+fn frame_with_overlapping_rows_is_not_published() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    exporter.set_format(format(CAPS));
+    let mut reader = stream.reader(Policy::Latest);
+    let slot = exporter.acquire(100, Purpose::Copy, Wait::No).unwrap();
+    let publish = |planes: &[Plane]| {
+        exporter.publish(Frame { planes, ..Frame::new(&slot, 100, Written::Cpu) }, Wait::No)
+    };
+    let [luma, chroma] = [Plane { offset: 0, stride: 5 }, Plane { offset: 15, stride: -6 }];
+    for (plane, stride) in [(0, 0), (0, 1), (0, 4), (0, -4), (1, 5), (1, 0)] {
+        let mut planes = [luma, chroma];
+        planes[plane].stride = stride;
+        let refused = PublishError::Invalid(InvalidFrame::OverlappingRows { plane });
+        assert_eq!(publish(&planes), Err(refused), "{plane} {stride}");
+    }
+    let planes = [luma, Plane { offset: 21, ..chroma }];
+    publish(&planes).unwrap();
+    let frame = stream.next_frame(&mut reader);
+    assert_eq!((frame.lost_before(), frame.plane(1).unwrap().stride), (0, -6));
+    // Nothing is known about planes of other media.
+    exporter.set_format(format("application/x-test"));
+    publish(&[Plane { offset: 0, stride: 0 }]).unwrap();
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 //! Fuzz entry points: untrusted frame descriptors, metas and caps.
 
-use super::{layout::Layout, picture::Picture};
+use super::{
+    layout::{Layout, in_engine},
+    picture::Picture,
+};
 use crate::meta::{
     budget::Budget,
     wire::{self, Metas},
@@ -62,6 +65,13 @@ pub fn shape(caps: &gst::Caps) {
 
 fn look_at(descriptor: &Descriptor, metas: &Metas, info: &VideoInfo, size: usize, crop: Option<(u32, u32)>) {
     let Ok(mut picture) = Picture::of(descriptor, metas, info, size) else { return };
+    // The engine has the same rules, for its formats.
+    if let Some(format) = in_engine(&picture.info) {
+        for plane in 0..picture.layout.offsets().len() {
+            let found = format.plane(plane, descriptor.used_planes(), size as u64);
+            assert!(found.is_ok(), "{format:?}, {descriptor:?}: {found:?}");
+        }
+    }
     if let Some((x, y)) = crop {
         picture.crop(x, y, info);
     }

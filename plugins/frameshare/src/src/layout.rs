@@ -6,8 +6,11 @@
 //! The offsets come from another process, so every row is bounds-checked first.
 
 use crate::rows::rows;
-use frameshare::Plane;
-use gst_video::VideoInfo;
+use frameshare::{
+    Plane,
+    video::{Interlacing, VideoFormat},
+};
+use gst_video::{VideoInfo, VideoInterlaceMode};
 
 /// Offsets and strides of the planes, as in a GstVideoMeta.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,19 +113,40 @@ impl Layout {
     }
 }
 
-/// Returns whether all rows of a plane at `offset` lie inside `size` bytes.
+/// Returns a format as the engine knows it; none for formats that are newer than its table.
+pub(super) fn in_engine(info: &VideoInfo) -> Option<VideoFormat> {
+    let mut format = VideoFormat::new(info.format().to_str().parse().ok()?, info.width(), info.height());
+    format.interlacing = match info.interlace_mode() {
+        VideoInterlaceMode::Progressive => Interlacing::Progressive,
+        VideoInterlaceMode::Alternate => Interlacing::Alternate,
+        _ => Interlacing::Mixed,
+    };
+    Some(format)
+}
+
+/// Returns whether all rows of a plane at `offset` lie inside `size` bytes, and none overlaps the
+/// next one: a small frame could claim an image of any size, whose copy would fill the memory. The
+/// engine has the same rule in `frameshare::video`, for formats of its table.
 fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize) -> bool {
     let Some(space) = size.checked_sub(offset) else { return false };
     if info.format_info().is_tiled() {
         return fits_tiles(info, plane, stride, space);
     }
     let (rows, bytes) = rows(info, plane);
-    // If the format has no byte count per row, GStreamer takes the stride, as an unsigned number,
-    // for the length of a row.
-    let Some(bytes) = bytes.or_else(|| (stride >= 0).then(|| info.stride()[plane].unsigned_abs() as usize))
-    else {
-        return false;
+    let (row, bytes) = match bytes {
+        Some(bytes) => (bytes, bytes),
+        // If the format has no byte count per row, GStreamer takes the stride, as an unsigned
+        // number, for the length of a row.
+        None if stride < 0 => return false,
+        None => {
+            let default = info.stride()[plane].unsigned_abs() as usize;
+            let packed = in_engine(info).and_then(|format| format.plane(plane, &[], u64::MAX).ok());
+            (packed.map_or(default, |plane| plane.row_bytes), default)
+        }
     };
+    if rows > 1 && (stride.unsigned_abs() as usize) < row {
+        return false;
+    }
     let Some(before_last) = (rows.max(1) - 1).checked_mul(stride.unsigned_abs() as usize) else {
         return false;
     };
@@ -183,7 +207,7 @@ mod tests {
             (0, Plane { offset: 0, stride: i32::MAX }),
             (0, Plane { offset: u64::MAX, stride: 512 }),
             (0, Plane { offset: 0, stride: -512 }),
-            (1, Plane { offset: size as u64, stride: 0 }),
+            (1, Plane { offset: size as u64, stride: 320 }),
             (1, Plane { offset: 512 * 240, stride: i32::MIN }),
         ] {
             let mut planes = good;
@@ -197,6 +221,45 @@ mod tests {
         assert!(of(0, stride).is_ok() && of(stride as u64, -stride).is_err());
         let upside_down = [Plane { offset: 512 * 239, stride: -512 }, good[1]];
         assert!(Layout::of(&upside_down, &info, size).is_ok());
+    }
+
+    /// A frame of 128 KiB could otherwise claim an image of gigabytes.
+    #[test]
+    fn overlapping_rows_are_rejected_in_every_format() {
+        gst::init().unwrap();
+        let mut checked = 0;
+        for format in VideoFormat::iter_raw() {
+            let Ok(info) = VideoInfo::builder(format, 300, 300).build() else { continue };
+            if info.format_info().is_tiled() {
+                continue;
+            }
+            let Some(ours) = in_engine(&info) else { continue };
+            for (index, &default) in info.stride().iter().enumerate() {
+                let place = ours.plane(index, &[], info.size() as u64).unwrap();
+                if place.height == 1 {
+                    continue;
+                }
+                let row = place.row_bytes as i32;
+                let of = |stride| {
+                    let mut planes = planes(&Layout::default_of(&info));
+                    planes[index] = Plane { offset: 1 << 32, stride };
+                    Layout::of(&planes, &info, 1 << 40)
+                };
+                for stride in [0, 1, -1, row - 1, 1 - row] {
+                    assert!(of(stride).is_err(), "{format}, plane {index}, {stride}");
+                }
+                assert!(of(row).is_ok() && of(default).is_ok(), "{format}, plane {index}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 200, "{checked} planes");
+    }
+
+    #[test]
+    fn single_row_may_have_any_stride() {
+        gst::init().unwrap();
+        let info = VideoInfo::builder(VideoFormat::Rgb, 320, 1).build().unwrap();
+        assert!(Layout::of(&[Plane { offset: 0, stride: 1 }], &info, 960).is_ok());
     }
 
     #[test]

@@ -86,6 +86,9 @@ fn try_publish(
             if state.is_retired(slot) {
                 return Some(Some(Err(InvalidFrame::Retired.into())));
             }
+            if let Some(plane) = state.overlapping_plane(descriptor.used_planes()) {
+                return Some(Some(Err(InvalidFrame::OverlappingRows { plane }.into())));
+            }
             if state.would_lose(weight) {
                 return None;
             }

@@ -9,9 +9,10 @@ use crate::{
         link::{Attachment, Ending, Link, Packet, is_exhausted},
         observe::Notice,
     },
+    video::VideoFormat,
 };
 use frameshare_protocol::{
-    MemoryKind, Sequence,
+    MemoryKind, Plane, Sequence,
     message::{Format, Payload, Reason, ToReader},
 };
 use std::{io, mem};
@@ -35,6 +36,7 @@ impl State {
         }
         self.renew |= self.format.as_ref() != Some(&format);
         self.forget_last();
+        self.video = VideoFormat::of_caps(&format.caps).ok();
         self.format = Some(format);
         self.announced = self.kind();
         let (before, announced) = (self.next, self.announced);
@@ -46,6 +48,11 @@ impl State {
             let memory = link.memory_of_frames(announced);
             link.send(&ToReader::Format { before, memory, format: format.clone() })
         });
+    }
+
+    /// Returns the first of a frame's planes whose rows overlap. Readers refuse such a frame.
+    pub fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
+        self.video.as_ref()?.overlapping_plane(planes)
     }
 
     /// Records that a reader copies frames for their layout, and counts those of the exporter's own

@@ -51,6 +51,7 @@ use crate::{
     fence::Signals,
     memory::{self, Account, Accounts, select::Selected},
     sys::{self, Label, Mapping, Peer, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
+    video::VideoFormat,
 };
 use arrivals::Arrivals;
 use dma_bufs::DmaBufs;
@@ -153,6 +154,8 @@ pub struct State {
     last_published: u64,
     arrivals: Arrivals,
     format: Option<Format>,
+    /// The same, if it is raw video whose planes are known.
+    video: Option<VideoFormat>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
     /// Sticky events by kind: the payload of the last one, and its file if it has one.
@@ -242,6 +245,7 @@ impl State {
             last_published: 0,
             arrivals: Arrivals::default(),
             format: None,
+            video: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
             gop: Gop::default(),

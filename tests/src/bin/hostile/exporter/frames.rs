@@ -101,6 +101,13 @@ pub fn large_areas_unsealed(listener: &Listener) -> Result<RawExporter> {
     Ok(exporter)
 }
 
+/// A small frame claims a large image.
+pub fn overlapping_rows(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
+    exporter.publish_overlapping_rows()?;
+    Ok(exporter)
+}
+
 /// The frame's content changes all the time.
 pub fn written(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;

@@ -43,7 +43,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 113] = [
+pub const ATTACKS: [(&str, How); 114] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -128,6 +128,7 @@ pub const ATTACKS: [(&str, How); 113] = [
     ("large-areas-twice", (GivesUp, frames::large_areas_twice)),
     ("large-areas-too-short", (GivesUp, frames::large_areas_too_short)),
     ("large-areas-unsealed", (GivesUp, frames::large_areas_unsealed)),
+    ("frame-of-overlapping-rows", (GoesOn, frames::overlapping_rows)),
     ("frame-written-while-read", (GoesOn, frames::written)),
     ("claims-flicker", (GivesUp, pages::flicker)),
     ("claims-scribbled", (GoesOn, pages::claims_scribbled)),
