@@ -19,7 +19,8 @@
  *
  * Threads. "Any" functions may be called by several threads at once. A "one at a time" function
  * returns FRAMESHARE_INVALID_ARGUMENT while another thread is in such a function of the same object.
- * No object may be used while or after it is closed or released. Threads of the library have the
+ * No object may be used while or after it is closed or released: this is not detected, and the behavior
+ * is undefined. Threads of the library have the
  * signal mask of the thread that opens the reader or exporter.
  *
  * Processes. Objects belong to the process that made them: a child of fork(2) must not use them
@@ -60,7 +61,10 @@ extern "C" {
 typedef enum frameshare_status {
   /** Success. */
   FRAMESHARE_OK = 0,
-  /** Nothing came within the timeout. No failure: frameshare_last_error() stays as it is. */
+  /**
+   * Nothing came within the timeout. No failure: frameshare_last_error() stays as it is, unless the
+   * reader holds all frames that it may: then it says so.
+   */
   FRAMESHARE_TIMEOUT = 1,
   /** The stream has ended, and may go on later. No failure, as FRAMESHARE_TIMEOUT. */
   FRAMESHARE_END_OF_STREAM = 2,
@@ -93,7 +97,9 @@ typedef enum frameshare_status {
   /** A system call failed for another reason. */
   FRAMESHARE_SYSTEM = 16,
   /** A bug in libframeshare. */
-  FRAMESHARE_INTERNAL = 17
+  FRAMESHARE_INTERNAL = 17,
+  /** The reader holds all frames that it may, so that none can come. */
+  FRAMESHARE_ALL_HELD = 18
 } frameshare_status;
 
 /**
@@ -131,7 +137,10 @@ typedef enum frameshare_log_level {
   FRAMESHARE_LOG_INFO = 3
 } frameshare_log_level;
 
-/** Takes a message, which is valid during the call. It must not call the library, nor throw. */
+/**
+ * Takes a message, which is valid during the call. It must not call the library, and must return: no
+ * exception, no longjmp(3), no pthread_exit(3).
+ */
 typedef void (*frameshare_log_function) (frameshare_log_level level, const char *message, void *data);
 
 /**
@@ -143,7 +152,8 @@ typedef void (*frameshare_log_function) (frameshare_log_level level, const char 
  * @param data passed to each call
  *
  * Ownership: the data is the caller's, and valid until the function is replaced.
- * Failure: UNSUPPORTED if this program has another logger of Rust's crate log.
+ * Failure: UNSUPPORTED if this program has another logger of Rust's crate log; INVALID_ARGUMENT in the
+ *   function itself.
  * Threads: any.
  */
 frameshare_status frameshare_set_log (frameshare_log_function function, void *data);
@@ -434,10 +444,11 @@ void frameshare_reader_close (frameshare_reader *reader);
  * @param frame set to the frame
  *
  * Ownership: the frame is the caller's, until frameshare_frame_release or frameshare_frame_release_on.
- * Failure: TIMEOUT; END_OF_STREAM, after which a call waits for the stream to go on; INTERRUPTED. The
- *   reader cannot go on after EXPORTER_STOPPED, EXPORTER_LOST, EVICTED, PROTOCOL, CUDA, NO_RESOURCES,
- *   SYSTEM; with reconnect, the first two are not returned, and after NOT_FOUND each call makes one
- *   more attempt. *frame is NULL.
+ * Failure: TIMEOUT; END_OF_STREAM, after which a call waits for the stream to go on; INTERRUPTED;
+ *   ALL_HELD if a wait without limit has lasted for 5 s, in which the reader held all frames that it
+ *   may: release one, or call again if another thread does. The reader cannot go on after
+ *   EXPORTER_STOPPED, EXPORTER_LOST, EVICTED, PROTOCOL, CUDA, NO_RESOURCES, SYSTEM; with reconnect, the
+ *   first two are not returned, and after NOT_FOUND each call makes one more attempt. *frame is NULL.
  * Threads: one at a time.
  */
 frameshare_status frameshare_reader_next (frameshare_reader *reader, int64_t timeout_ns, frameshare_frame **frame);
@@ -487,8 +498,8 @@ frameshare_status frameshare_reader_interrupt (frameshare_reader *reader, bool o
 frameshare_status frameshare_reader_request_key_unit (frameshare_reader *reader);
 
 /**
- * Returns statistics so far. While another thread waits for an item, they are those from before its
- * wait.
+ * Returns statistics as of the last item, with the present number of held frames. Does not wait for a
+ * thread that waits for an item, nor disturb it.
  *
  * Ownership: unchanged.
  * Failure: INVALID_ARGUMENT; *stats is unchanged.
@@ -557,8 +568,8 @@ frameshare_status frameshare_frame_get_format (const frameshare_frame *frame, fr
  * @param index number of the plane, counted from 0
  *
  * Ownership: the memory is the frame's.
- * Failure: INVALID_ARGUMENT; UNSUPPORTED if the format is not known or the frame is cropped; *plane is
- *   unchanged.
+ * Failure: INVALID_ARGUMENT; UNSUPPORTED if the format is not known or the frame is cropped; PROTOCOL if
+ *   rows overlap or are not inside the frame; *plane is unchanged.
  * Threads: any.
  */
 frameshare_status frameshare_frame_get_plane (const frameshare_frame *frame, uint32_t index,

@@ -17,6 +17,11 @@ use std::{
     time::Duration,
 };
 
+/// Maximum bytes of an array: those of an event or of metadata.
+const MAX_ARRAY: usize = 64 << 20;
+/// Maximum bytes of a message.
+const MAX_TEXT: usize = 4000;
+
 thread_local! {
     /// Message of the last failure of this thread.
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -29,9 +34,11 @@ pub fn guard(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
         Ok(Err(failure)) => failure,
         Err(panic) => Failure::new(Status::Internal, format!("bug in libframeshare: {}", text_of(&*panic))),
     };
-    let status = failure.status;
+    let (status, mut text) = (failure.status, failure.text);
+    // A message repeats arguments, which have any length.
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
     // Fails only while the thread ends, which then has no use for the message.
-    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = c_string(failure.text));
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = c_string(text));
     status
 }
 
@@ -82,6 +89,14 @@ pub unsafe fn store<T>(pointer: *mut T, value: T, name: &str) -> Result<(), Fail
     Ok(())
 }
 
+/// Checks a pointer for [`store`], if it is not NULL.
+///
+/// # Errors
+/// It is not aligned.
+pub fn check_optional<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+    if pointer.is_null() { Ok(()) } else { check(pointer, name) }
+}
+
 /// Takes an object back that [`Box::into_raw`] gave to C.
 ///
 /// # Safety
@@ -103,7 +118,7 @@ pub unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Fa
     text.to_str().map_err(|_| Failure::argument(format!("{name} is not UTF-8: {text:?}")))
 }
 
-/// Returns `len` values; none if that is 0.
+/// Returns `len` values, of 64 MiB at most; none if that is 0.
 ///
 /// # Safety
 /// The pointer is NULL or points to so many values, which live and do not change meanwhile.
@@ -112,8 +127,10 @@ pub unsafe fn values<'a, T: Copy>(pointer: *const T, len: usize, name: &str) -> 
         return Ok(&[]);
     }
     check(pointer, name)?;
-    if len > isize::MAX as usize / size_of::<T>().max(1) {
-        return Err(Failure::argument(format!("{name} cannot have {len} values")));
+    // Before a copy is made, which could need more memory than there is.
+    if len > MAX_ARRAY / size_of::<T>().max(1) {
+        let text = format!("{name} has {len} values, but must not have more than {MAX_ARRAY} bytes");
+        return Err(Failure::argument(text));
     }
     // SAFETY: not NULL, aligned and of a possible size; the caller guarantees the rest.
     Ok(unsafe { std::slice::from_raw_parts(pointer, len) })

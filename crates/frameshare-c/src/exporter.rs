@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    border::{guard, object, quietly, store, take, text, timeout, values},
+    border::{check_optional, guard, object, quietly, store, take, text, timeout, values},
     cuda,
     failure::{Failure, Status},
     log, structs,
@@ -250,6 +250,8 @@ unsafe fn publish(
     // Taken first: the frame is the library's in case of a failure too.
     // SAFETY: the header's contract.
     let mut owned = unsafe { take(frame, "frame") }?;
+    // Before the publication, which a failure must not follow.
+    check_optional(sequence, "sequence")?;
     // SAFETY: the header's contract.
     let (this, options) = unsafe { (object(exporter, "exporter")?, structs::read_or_default(options)?) };
     // SAFETY: the header's contract.

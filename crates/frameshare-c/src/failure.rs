@@ -43,13 +43,14 @@ pub enum Status {
     NoResources,
     System,
     Internal,
+    AllHeld,
 }
 
 /// A status as a number from C.
 pub type RawStatus = c_uint;
 
 /// Names of the statuses, in their order.
-const NAMES: [&CStr; 18] = [
+const NAMES: [&CStr; 19] = [
     c"ok",
     c"timeout",
     c"end of stream",
@@ -68,6 +69,7 @@ const NAMES: [&CStr; 18] = [
     c"no resources",
     c"system error",
     c"internal error",
+    c"all frames held",
 ];
 
 /// See frameshare.h.
@@ -160,6 +162,7 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let status = match &error {
             ReadError::Interrupted => Status::Interrupted,
+            ReadError::Held { .. } => Status::AllHeld,
             ReadError::Stopped(_) => Status::ExporterStopped,
             ReadError::Gone { .. } | ReadError::Stalled { .. } => Status::ExporterLost,
             ReadError::CutOff { reason: Reason::Failed, .. } => Status::ExporterLost,
@@ -204,7 +207,9 @@ impl From<VideoError> for Failure {
             VideoError::NoSuchPlane { .. } | VideoError::Target { .. } | VideoError::TooLarge { .. } => {
                 Status::InvalidArgument
             }
-            VideoError::PlaneCount { .. } | VideoError::OutOfBounds { .. } => Status::Protocol,
+            VideoError::PlaneCount { .. }
+            | VideoError::OutOfBounds { .. }
+            | VideoError::OverlappingRows { .. } => Status::Protocol,
             _ => Status::Unsupported,
         };
         Self::new(status, error)

@@ -3,7 +3,7 @@
 //! libframeshare: the C interface of the engine.
 //!
 //! `include/frameshare.h` documents each function and struct for its users. The declarations there
-//! and here are compared by `tests/header.rs`.
+//! and here are compared by `tests/header/main.rs`.
 //!
 //! # Rules of the border
 //!

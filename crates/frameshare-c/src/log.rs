@@ -15,6 +15,7 @@ use crate::{
 use frameshare::exporter::Notice;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::{
+    cell::Cell,
     ffi::{c_char, c_uint, c_void},
     sync::{OnceLock, PoisonError, RwLock},
 };
@@ -36,6 +37,11 @@ unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
+thread_local! {
+    /// This thread is in the function of C's.
+    static IS_LOGGING: Cell<bool> = const { Cell::new(false) };
+}
+
 static TARGET: RwLock<Target> = RwLock::new(Target { function: None, data: std::ptr::null_mut() });
 
 struct Logger;
@@ -54,6 +60,10 @@ impl Log for Logger {
             Level::Warn => 2,
             Level::Info | Level::Debug | Level::Trace => 3,
         };
+        // A record of a call that C's function makes, against the contract: it would never end.
+        if IS_LOGGING.try_with(|is_logging| is_logging.replace(true)).unwrap_or(true) {
+            return;
+        }
         let text = c_string(record.args().to_string());
         let target = TARGET.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = target.function {
@@ -61,6 +71,7 @@ impl Log for Logger {
             // prevents.
             unsafe { function(level, text.as_ptr(), target.data) };
         }
+        let _ = IS_LOGGING.try_with(|is_logging| is_logging.set(false));
     }
 
     fn flush(&self) {}
@@ -96,6 +107,9 @@ pub fn notice(notice: Notice) {
 pub unsafe extern "C" fn frameshare_set_log(function: LogFunction, data: *mut c_void) -> Status {
     static IS_SET: OnceLock<bool> = OnceLock::new();
     guard(|| {
+        if IS_LOGGING.with(Cell::get) {
+            return Err(Failure::argument("the log function must not call the library"));
+        }
         if !IS_SET.get_or_init(|| log::set_logger(&Logger).is_ok()) {
             return Err(Failure::new(Status::Unsupported, "this program has a logger of Rust's crate log"));
         }

@@ -18,13 +18,13 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next, KeyUnitRequests},
+    reader::{self, Config, Item as Next, ReaderHandle},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
     os::fd::AsRawFd,
     ptr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -98,21 +98,10 @@ pub enum ItemKind {
 #[derive(Debug)]
 pub struct Reader {
     inner: Mutex<Inner>,
-    seen: Mutex<Seen>,
+    /// For threads beside the one that waits for the next item. They never take the lock, which
+    /// would make that one fail.
+    handle: ReaderHandle,
     interrupt: Interrupt,
-}
-
-/// The reader's state after the last item, for threads beside the one that waits for the next.
-#[derive(Debug)]
-struct Seen {
-    stats: reader::Stats,
-    key_unit_requests: KeyUnitRequests,
-}
-
-impl Seen {
-    fn of(reader: &reader::Reader) -> Self {
-        Self { stats: reader.stats(), key_unit_requests: reader.key_unit_requests() }
-    }
 }
 
 #[derive(Debug)]
@@ -142,20 +131,14 @@ impl Reader {
         }
     }
 
-    /// Returns the state of the reader: the present one unless another thread uses the reader.
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        let inner = self.lock();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(inner) = inner {
-            *seen = Seen::of(&inner.reader);
-        }
-        seen
-    }
-
     fn next(&self, inner: &mut Inner, timeout: Option<Duration>) -> Result<Option<Next>, Failure> {
-        let next = inner.next(timeout, &self.interrupt);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Seen::of(&inner.reader);
-        next
+        let next = inner.next(timeout, &self.interrupt)?;
+        if next.is_none() && inner.reader.holds_all() {
+            // No wait brings a frame: a timeout with a text.
+            let held = reader::ReadError::Held { held: inner.reader.held() };
+            return Err(Failure::new(Status::Timeout, held));
+        }
+        Ok(next)
     }
 
     fn wrap(&self, frame: reader::Frame, gpu: Option<&Arc<Context>>) -> *mut Frame {
@@ -237,9 +220,9 @@ pub unsafe extern "C" fn frameshare_reader_open(
             _ => reader::Reader::start(&endpoint, engine.connection_timeout(later))?,
         };
         opened.set_connection_timeout(later);
-        let seen = Mutex::new(Seen::of(&opened));
+        let handle = opened.handle();
         let inner = Mutex::new(Inner { reader: opened, gpu, last: Last::Nothing });
-        let opened = Box::into_raw(Box::new(Reader { inner, seen, interrupt }));
+        let opened = Box::into_raw(Box::new(Reader { inner, handle, interrupt }));
         // SAFETY: the header's contract.
         unsafe { store(reader, opened, "reader") }?;
         Ok(Status::Ok)
@@ -376,7 +359,7 @@ pub unsafe extern "C" fn frameshare_reader_interrupt(reader: *mut Reader, on: CB
 pub unsafe extern "C" fn frameshare_reader_request_key_unit(reader: *mut Reader) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
-        unsafe { object(reader, "reader") }?.seen().key_unit_requests.send();
+        unsafe { object(reader, "reader") }?.handle.request_key_unit();
         Ok(Status::Ok)
     })
 }
@@ -387,7 +370,7 @@ pub unsafe extern "C" fn frameshare_reader_get_stats(reader: *mut Reader, stats:
     guard(|| {
         // SAFETY: the header's contract.
         let this = unsafe { object(reader, "reader") }?;
-        let found = this.seen().stats.clone();
+        let found = this.handle.stats();
         let found = ReaderStats {
             session: found.session,
             received: found.received,

@@ -85,6 +85,7 @@ impl ToException for ReadError {
         let text = self.to_string();
         match self {
             Self::Interrupted => InterruptedError::new_err(text),
+            Self::Held { .. } => HeldError::new_err(text),
             Self::Stopped(_) | Self::Gone { .. } | Self::Stalled { .. } | Self::CutOff { .. } => {
                 ClosedError::new_err(text)
             }
@@ -107,7 +108,9 @@ impl ToException for VideoError {
             Self::NoSuchPlane { .. } | Self::Target { .. } | Self::TooLarge { .. } => {
                 PyValueError::new_err(text)
             }
-            Self::PlaneCount { .. } | Self::OutOfBounds { .. } => Error::new_err(text),
+            Self::PlaneCount { .. } | Self::OutOfBounds { .. } | Self::OverlappingRows { .. } => {
+                Error::new_err(text)
+            }
             _ => UnsupportedError::new_err(text),
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 use frameshare::{
     Endpoint, Interrupt,
-    reader::{self, Item, Reader, ReaderKey},
+    reader::{self, Item, Reader, ReaderHandle, ReaderKey},
 };
 use pyo3::{IntoPyObjectExt, prelude::*};
 use std::{
@@ -33,6 +33,9 @@ pub struct ReaderSet {
     process: Process,
     /// `None` after `close`.
     cameras: Mutex<Option<OfProcess<Cameras>>>,
+    /// By the numbers of the streams, for threads beside the one that waits; `None` for those that
+    /// have ended.
+    handles: Mutex<Vec<Option<ReaderHandle>>>,
     interrupt: Interrupt,
     is_closing: AtomicBool,
 }
@@ -89,10 +92,6 @@ impl Cameras {
             }
         }
     }
-
-    fn reader(&self, index: usize) -> Option<&Reader> {
-        self.set.get(self.cameras.get(index)?.key)
-    }
 }
 
 impl ReaderSet {
@@ -104,8 +103,23 @@ impl ReaderSet {
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Cameras) -> T + Send) -> PyResult<T> {
         self.process.check(NAME)?;
         let done = py.detach(|| Some(act(self.lock().as_mut().and_then(OfProcess::get_mut)?)));
-        done.ok_or_else(|| ClosedError::new_err("the set of streams was closed by this process"))
+        done.ok_or_else(closed)
     }
+
+    fn handles(&self) -> MutexGuard<'_, Vec<Option<ReaderHandle>>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the handle of a stream that has ended.
+    fn forget(&self, index: usize) {
+        if let Some(handle) = self.handles().get_mut(index) {
+            *handle = None;
+        }
+    }
+}
+
+fn closed() -> PyErr {
+    ClosedError::new_err("the set of streams was closed by this process")
 }
 
 #[pymethods]
@@ -115,6 +129,7 @@ impl ReaderSet {
         Ok(Self {
             process: Process::current(),
             cameras: Mutex::new(Some(OfProcess::new(Cameras::default()))),
+            handles: Mutex::default(),
             interrupt: Interrupt::new().or_raise()?,
             is_closing: AtomicBool::new(false),
         })
@@ -135,10 +150,12 @@ impl ReaderSet {
         let options = Options { policy, max_held, spin: 0, device, reconnect, connection_timeout: None };
         let config = options.config(py, &endpoint)?;
         let gpu = config.gpu.clone().map(Gpu::new);
-        let reader = Reader::start(&endpoint, config).or_raise()?;
+        let mut reader = Reader::start(&endpoint, config).or_raise()?;
+        let handle = reader.handle();
         self.with(py, |cameras| {
             let key = cameras.set.add(reader);
             cameras.cameras.push(Camera { key, gpu, tags: Arc::default(), layouts: None });
+            self.handles().push(Some(handle));
             cameras.cameras.len() - 1
         })
     }
@@ -158,11 +175,10 @@ impl ReaderSet {
                 Next::Frame(index, frame) => Ok(Some((index, frame.into_bound_py_any(py)?))),
                 Next::Ended(index) => Ok(Some((index, py.None().into_bound(py)))),
                 Next::Failed(index, error) => {
+                    self.forget(index);
                     Ok(Some((index, error.to_exception().into_value(py).into_bound_py_any(py)?)))
                 }
-                Next::Nothing if self.is_closing.load(Ordering::SeqCst) => {
-                    Err(ClosedError::new_err("the set of streams was closed by this process"))
-                }
+                Next::Nothing if self.is_closing.load(Ordering::SeqCst) => Err(closed()),
                 Next::Nothing if self.interrupt.is_set() => {
                     Err(InterruptedError::new_err("the wait for frames was ended by interrupt()"))
                 }
@@ -176,8 +192,12 @@ impl ReaderSet {
     }
 
     /// Returns the statistics of a stream; None after it has failed.
-    fn stats(&self, py: Python<'_>, index: usize) -> PyResult<Option<Stats>> {
-        self.with(py, |cameras| cameras.reader(index).map(Stats::of))
+    fn stats(&self, index: usize) -> PyResult<Option<Stats>> {
+        self.process.check(NAME)?;
+        if self.is_closing.load(Ordering::SeqCst) {
+            return Err(closed());
+        }
+        Ok(self.handles().get(index).and_then(|handle| Some(Stats::of(handle.as_ref()?.stats()))))
     }
 
     /// Ends a stream's connection.
@@ -187,6 +207,7 @@ impl ReaderSet {
                 let key = camera.key;
                 drop(cameras.set.remove(key));
             }
+            self.forget(index);
         })
     }
 

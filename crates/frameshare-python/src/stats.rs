@@ -30,8 +30,7 @@ pub struct Stats {
 
 impl Stats {
     /// The statistics of a reader.
-    pub fn of(reader: &reader::Reader) -> Self {
-        let stats = reader.stats();
+    pub fn of(stats: reader::Stats) -> Self {
         let reader::Stats { session, exporter_pid, credit, held, received, lost, reconnects, .. } = stats;
         let (max_held, gpu_wait_limited) = (credit, stats.gpu_wait_limited);
         Self { session, exporter_pid, max_held, held, received, lost, reconnects, gpu_wait_limited }

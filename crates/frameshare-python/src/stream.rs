@@ -25,7 +25,7 @@ use crate::{
 use frameshare::{
     Endpoint, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, ConnectError, Item, ReadError, Reader},
+    reader::{self, Config, ConnectError, Item, ReadError, Reader, ReaderHandle},
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -58,6 +58,8 @@ pub struct Stream {
     process: Process,
     /// `None` after `close`.
     reading: Mutex<Option<OfProcess<Reading>>>,
+    /// For threads beside the one that waits for frames.
+    handle: ReaderHandle,
     /// One thread at a time waits for frames.
     turn: Turn,
     /// Readable when the reader's descriptor is, or the interrupt is set.
@@ -83,11 +85,12 @@ struct Reading {
 /// exporter.
 ///
 /// `policy` is "latest", which takes the newest frame and never delays the exporter, or "lossless".
-/// `max_held` is the number of frames that this process may hold at once, up to 64. `spin` is the
-/// share of a core, in percent, that waits for frames may spend awake: 0 sleeps, and 100 always
-/// spins. `device` is "cpu" for frames in host memory, or the number or the UUID of a GPU; by
-/// default frames come where the exporter has them. With `reconnect` the stream goes on with the
-/// next exporter of the name when this one ends, however long that takes to come.
+/// `max_held` is the number of frames that this process may hold at once, up to 64; the exporter
+/// may grant fewer (`Stream.stats.max_held`), which is logged. `spin` is the share of a core, in
+/// percent, that waits for frames may spend awake: 0 sleeps, and 100 always spins. `device` is
+/// "cpu" for frames in host memory, or the number or the UUID of a GPU; by default frames come
+/// where the exporter has them. With `reconnect` the stream goes on with the next exporter of the
+/// name when this one ends, however long that takes to come.
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 #[pyfunction]
 #[pyo3(
@@ -126,12 +129,14 @@ pub fn open(
         reader.set_connection_timeout(None);
     }
     let readiness = readiness(&reader, &interrupt).or_raise()?;
+    let handle = reader.handle();
     Ok(Stream {
         name,
         options: options.to_dict(py)?.unbind(),
         process: Process::current(),
         reading: Mutex::new(Some(OfProcess::new(Reading { reader, tags: Arc::default(), layouts: None }))),
         readiness,
+        handle,
         turn: Turn::default(),
         gpu,
         interrupt,
@@ -257,10 +262,9 @@ enum Slice {
     Frame(Frame),
     /// Also the end.
     Notice(Notice),
-    /// No frame came, and none can come while this number of frames, all that this process may
-    /// hold, has not returned.
+    /// No frame came; if `full`, none can come while this process holds all frames that it may.
     Nothing {
-        full: Option<u32>,
+        full: bool,
     },
 }
 
@@ -283,7 +287,7 @@ impl Stream {
         let deadline = Instant::now() + time;
         // A call without a wait prepares the descriptor for event loops, which takes the turn.
         let patience = if time.is_zero() { SLICE } else { time };
-        let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { full: None }) };
+        let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { full: false }) };
         let mut reading = self.lock();
         let Reading { reader, tags, layouts } = reading.as_mut().and_then(OfProcess::get_mut).ok_or(None)?;
         loop {
@@ -298,10 +302,7 @@ impl Stream {
                 Err(ReadError::Interrupted) if self.is_closing.load(Ordering::SeqCst) => return Err(None),
                 item => item.map_err(Some)?,
             };
-            let Some(item) = item else {
-                let (credit, held) = (reader.credit(), reader.held());
-                return Ok(Slice::Nothing { full: (credit > 0 && held >= credit).then_some(held) });
-            };
+            let Some(item) = item else { return Ok(Slice::Nothing { full: reader.holds_all() }) };
             Tags::apply(tags, &item);
             let notice = match item {
                 Item::Frame(frame) => {
@@ -356,7 +357,7 @@ impl Stream {
                 item => return Ok(item),
             };
             if deadline.is_over() {
-                let why = full.map(|_| format!(": {}", self.held())).unwrap_or_default();
+                let why = if full { format!(": {}", self.held()) } else { String::new() };
                 return Err(TimeoutError::new_err(format!(
                     "no frame of {} within {} s{why}",
                     self.name,
@@ -364,9 +365,7 @@ impl Stream {
                 )));
             }
             py.check_signals()?;
-            // Another thread may have dropped frames since.
-            let is_full = full.is_some_and(|held| self.in_use().len() >= held as usize);
-            full_since = is_full.then(|| full_since.unwrap_or_else(Instant::now));
+            full_since = full.then(|| full_since.unwrap_or_else(Instant::now));
             if full_since.is_some_and(|since| since.elapsed() >= PATIENCE) && !has_warned {
                 self.complain(py)?;
                 has_warned = true;
@@ -405,7 +404,8 @@ impl Stream {
             .collect();
         format!(
             "this process holds {} frames of {} and may hold no more: release() frames {}, or drop them and \
-             the arrays and tensors of their memory; open(max_held=) allows more",
+             the arrays and tensors of their memory; open(max_held=) allows more, up to the exporter's \
+             create(max_held_limit=)",
             held.len(),
             self.name,
             each.join(", ")
@@ -431,7 +431,8 @@ impl Stream {
         &self.name
     }
 
-    /// The number of frames that this process may hold at once, as `open` got it.
+    /// The number of frames that this process may hold at once, as `open` got it. The exporter may
+    /// have granted fewer: `stats.max_held`.
     #[getter]
     fn max_held<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.options.bind(py).as_any().get_item("max_held")
@@ -502,15 +503,11 @@ impl Stream {
         }
     }
 
-    /// Statistics so far.
+    /// Statistics as of the last item, with the present number of held frames.
     #[getter]
-    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+    fn stats(&self) -> PyResult<Stats> {
         self.check_process()?;
-        let stats = py.detach(|| {
-            let mut reading = self.lock();
-            Some(Stats::of(&reading.as_mut().and_then(OfProcess::get_mut)?.reader))
-        });
-        stats.ok_or_else(|| self.closed_error())
+        if self.is_closed() { Err(self.closed_error()) } else { Ok(Stats::of(self.handle.stats())) }
     }
 
     /// Pickles, and copies, as a call of `open` with the same arguments.

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import frameshare
+import numpy
 import pytest
 from frameshare import _many
 
@@ -160,6 +161,35 @@ def test_held_frames_are_named_as_cause(publish: Publish) -> None:
         with pytest.raises(frameshare.HeldError, match="holds 2 frames of 1 streams"):
             for _, frame in cameras:
                 held.append(frame)
+
+
+def test_synchronized_frames_hold_no_more_than_exporter_grants() -> None:
+    """Frames of one stream that wait for the other one make room for later ones."""
+    image, sets = numpy.zeros((48, 64), "uint8"), []
+
+    def take(cameras: "frameshare.Cameras[dict[str, frameshare.Frame]]") -> None:
+        sets.append(cameras.next(PATIENCE))
+
+    def create(name: str) -> frameshare.Exporter:
+        return frameshare.create(name, format="GRAY8", width=64, height=48, max_held_limit=3)
+
+    with (
+        create("a") as a,
+        create("b") as b,
+        frameshare.open_many(
+            ["a", "b"], by="synchronized", policy="lossless", max_held=32, tolerance=PATIENCE, patience=PATIENCE
+        ) as cameras,
+    ):
+        thread = threading.Thread(target=take, args=(cameras,))
+        thread.start()
+        for exporter in (a, b):
+            exporter.wait_for_reader(PATIENCE)
+        for _ in range(9):
+            a.publish(image, timeout=PATIENCE)
+        b.publish(image, timeout=PATIENCE)
+        thread.join(PATIENCE)
+        assert [sorted(found) for found in sets] == [["a", "b"]]
+        assert 7 <= sets[0]["a"].sequence <= 9 and sets[0]["b"].sequence == 1
 
 
 def test_close_ends_wait_of_other_thread() -> None:

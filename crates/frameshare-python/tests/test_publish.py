@@ -18,7 +18,7 @@ import frameshare
 import numpy
 import pytest
 from consumer import Imported
-from support import PATIENCE
+from support import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -357,6 +357,37 @@ def test_array_of_a_gpu_is_not_taken_for_a_buffer():
         exporter.publish(OnGpuWithBuffer())
 
 
+@pytest.mark.parametrize(("limit", "granted"), [({}, 16), ({"max_held_limit": 20}, 20)])
+def test_reader_learns_how_many_frames_it_may_hold(limit, granted, caplog):
+    with created("GRAY8", **limit) as exporter, opened(max_held=64) as stream:
+        assert (stream.max_held, stream.stats.max_held) == (64, granted)
+        frames = []
+        for number in range(1, granted + 1):
+            exporter.publish(image(480, 640))
+            frames.append(stream.next(PATIENCE))
+            assert stream.stats.held == number
+        with pytest.raises(frameshare.TimeoutError, match=rf"holds {granted} frames .*max_held_limit"):
+            stream.next(0)
+    # Another thread passes it on.
+    wait_until(lambda: any(f"may hold {granted} frames instead of 64" in text for text in caplog.messages))
+
+
+def test_results_may_be_held_as_created():
+    with (
+        frameshare.create_results("results", max_held_limit=40),
+        frameshare.open_results("results", max_held=64) as results,
+    ):
+        assert results._stream.stats.max_held == 40
+
+
+def test_reader_that_may_hold_as_many_is_not_warned(caplog):
+    with created("GRAY8"), opened(max_held=16) as stream, opened() as other:
+        assert (stream.stats.max_held, other.stats.max_held) == (16, 4)
+    with created("GRAY8"), opened(max_held=17):
+        wait_until(lambda: any("instead of 17" in text for text in caplog.messages))
+    assert [text for text in caplog.messages if "instead of" in text and "instead of 17" not in text] == []
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
@@ -388,6 +419,9 @@ def test_array_of_a_gpu_is_not_taken_for_a_buffer():
         ({"history": -1}, ValueError, "history is -1, but must be a number from 0 to 4294967295"),
         ({"history": 2}, ValueError, 'history is "2", but must be 0, or 1 to keep the last frame'),
         ({"max_slots": 1}, ValueError, "max_slots is 1, but must be 4 to 1024"),
+        ({"max_held_limit": 0}, ValueError, "max_held_limit is 0, but must be 1 to 64"),
+        ({"max_held_limit": 65}, ValueError, "max_held_limit is 65, but must be 1 to 64"),
+        ({"max_held_limit": -1}, ValueError, "max_held_limit is -1, but must be a number from 0"),
         ({"device": True}, TypeError, "device is True: pass None"),
         ({"device": 1.5}, TypeError, "device is 1.5: pass None"),
         ({"device": 0}, frameshare.UnsupportedError, 'use device="cpu" for frames in host memory'),

@@ -205,6 +205,12 @@ def test_matcher_that_holds_more_than_its_stream_is_refused():
         with frames_of() as frames:
             assert frames.max_held == 4
             frameshare.Matcher(frames, results)
+        # The exporter grants 16.
+        with frames_of(max_held=32) as frames:
+            frameshare.Matcher(frames, results, max_frames=14)
+            text = "max_held=16, .* open it with max_held=22, and create it with max_held_limit=22"
+            with pytest.raises(ValueError, match=text):
+                frameshare.Matcher(frames, results, max_frames=20)
 
 
 CAMERA = """

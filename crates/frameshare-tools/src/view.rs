@@ -20,6 +20,8 @@ use std::{
 
 /// Size of a terminal that does not report it.
 const DEFAULT_SIZE: (usize, usize) = (80, 24);
+/// Maximum height with a given width: the size and the shape of pixels are the exporter's.
+const MAX_ROWS: usize = 1000;
 /// Characters from dark to bright.
 const RAMP: &[u8] = b" .:-=+*#%@";
 /// Maximum characters in an escape sequence of Kitty's protocol.
@@ -46,7 +48,7 @@ pub fn view(stream: &str, columns: Option<u16>, timeout: Duration, json: bool) -
     let size = size.filter(|size: &(usize, usize)| size.0 > 0 && size.1 > 0).unwrap_or(DEFAULT_SIZE);
     let cells = match columns {
         // As high as the image is.
-        Some(columns) => fit(&frame, &image, usize::from(columns).max(1), usize::MAX),
+        Some(columns) => fit(&frame, &image, usize::from(columns).max(1), MAX_ROWS),
         // With a line for the prompt.
         None => fit(&frame, &image, size.0, size.1.saturating_sub(1).max(1)),
     };

@@ -96,7 +96,7 @@ names_are_known (void)
   CHECK (strcmp (frameshare_status_name (FRAMESHARE_OK), "ok") == 0);
   CHECK (strcmp (frameshare_status_name (FRAMESHARE_EXPORTER_LOST), "exporter lost") == 0);
   CHECK (strcmp (frameshare_status_name (FRAMESHARE_INTERNAL), "internal error") == 0);
-  CHECK (strcmp (frameshare_status_name ((frameshare_status) 18), "unknown status") == 0);
+  CHECK (strcmp (frameshare_status_name ((frameshare_status) 19), "unknown status") == 0);
 }
 
 static void
@@ -534,6 +534,82 @@ reader_is_used_by_one_thread_and_interrupted_by_others (void)
   frameshare_exporter_close (exporter);
 }
 
+static bool has_read_all;
+
+static void *
+ask_from_another_thread (void *reader)
+{
+  while (!__atomic_load_n (&has_read_all, __ATOMIC_SEQ_CST)) {
+    for (unsigned count = 0; count < 1000; count++) {
+      frameshare_reader_stats stats = FRAMESHARE_READER_STATS_INIT;
+      OK (frameshare_reader_get_stats (reader, &stats));
+      CHECK (stats.credit == 4 && stats.held <= 1);
+    }
+    OK (frameshare_reader_request_key_unit (reader));
+    OK (frameshare_reader_interrupt (reader, false));
+  }
+  return NULL;
+}
+
+static void
+any_thread_leaves_the_reading_one_alone (void)
+{
+  frameshare_exporter *exporter = create ();
+  frameshare_reader *reader = open_once (FRAMESHARE_POLICY_LATEST);
+  next_item (reader, FRAMESHARE_ITEM_FORMAT);
+  pthread_t thread;
+  CHECK (pthread_create (&thread, NULL, ask_from_another_thread, reader) == 0);
+  for (unsigned count = 0; count < 2000; count++) {
+    frameshare_frame *frame;
+    int fd;
+    RETURNS (FRAMESHARE_TIMEOUT, frameshare_reader_next (reader, 0, &frame));
+    OK (frameshare_reader_get_fd (reader, &fd));
+    if (count % 10 == 0) {
+      publish (exporter, count, NULL);
+      frameshare_frame_release (next_item (reader, FRAMESHARE_ITEM_FRAME).frame);
+    }
+  }
+  __atomic_store_n (&has_read_all, true, __ATOMIC_SEQ_CST);
+  CHECK (pthread_join (thread, NULL) == 0);
+  frameshare_reader_close (reader);
+  frameshare_exporter_close (exporter);
+}
+
+static void
+reader_that_holds_all_learns_of_it (void)
+{
+  static const char TEXT[] = "holds 2 frames and may hold no more";
+  frameshare_exporter *exporter = create ();
+  frameshare_reader_config config = FRAMESHARE_READER_CONFIG_INIT;
+  config.policy = FRAMESHARE_POLICY_LOSSLESS;
+  config.max_held = 2;
+  frameshare_reader *reader;
+  OK (frameshare_reader_open (STREAM, &config, &reader));
+  publish (exporter, 1, NULL);
+  publish (exporter, 2, NULL);
+  frameshare_frame *held[2] = { next (reader), next (reader) }, *frame;
+  frameshare_item item = FRAMESHARE_ITEM_INIT;
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_reader_next (reader, 0, &frame));
+  CHECK (frame == NULL && strstr (frameshare_last_error (), TEXT) != NULL);
+  REFUSED ("frame is NULL", frameshare_frame_get_info (NULL, NULL));
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_reader_next_item (reader, 1000000, &item));
+  CHECK (strstr (frameshare_last_error (), TEXT) != NULL);
+  REFUSED ("frame is NULL", frameshare_frame_get_info (NULL, NULL));
+  RETURNS (FRAMESHARE_ALL_HELD, frameshare_reader_next (reader, -1, &frame));
+  CHECK (frame == NULL && strstr (frameshare_last_error (), TEXT) != NULL);
+
+  /* The reader goes on, and waits without a word while it may hold another frame. */
+  frameshare_frame_release (held[0]);
+  REFUSED ("frame is NULL", frameshare_frame_get_info (NULL, NULL));
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_reader_next (reader, 0, &frame));
+  CHECK (strstr (frameshare_last_error (), "frame is NULL") != NULL);
+  publish (exporter, 3, NULL);
+  frameshare_frame_release (next (reader));
+  frameshare_frame_release (held[1]);
+  frameshare_reader_close (reader);
+  frameshare_exporter_close (exporter);
+}
+
 static bool
 is_readable (int fd, int timeout_ms)
 {
@@ -651,6 +727,33 @@ count (frameshare_log_level level, const char *message, void *data)
   __atomic_fetch_add (&left, strstr (message, "left: ") != NULL, __ATOMIC_SEQ_CST);
   __atomic_fetch_add (&refused, level == FRAMESHARE_LOG_WARNING && strstr (message, "refused: ") != NULL,
                       __ATOMIC_SEQ_CST);
+}
+
+static frameshare_status in_log;
+
+static void
+replace_log (frameshare_log_level level, const char *message, void *data)
+{
+  (void) level, (void) message;
+  __atomic_store_n (&in_log, frameshare_set_log (NULL, NULL), __ATOMIC_SEQ_CST);
+  __atomic_store_n ((bool *) data, true, __ATOMIC_SEQ_CST);
+}
+
+/* A log function that calls the library, against the contract, does not hang. */
+static void
+log_function_cannot_be_replaced_in_itself (void)
+{
+  bool is_called = false;
+  OK (frameshare_set_log (replace_log, &is_called));
+  frameshare_exporter *exporter = create ();
+  frameshare_reader_close (open_once (FRAMESHARE_POLICY_LATEST));
+  for (unsigned waited_ms = 0; !__atomic_load_n (&is_called, __ATOMIC_SEQ_CST); waited_ms++) {
+    CHECK (waited_ms < 60000);
+    usleep (1000);
+  }
+  OK (frameshare_set_log (NULL, NULL));
+  CHECK (in_log == FRAMESHARE_INVALID_ARGUMENT);
+  frameshare_exporter_close (exporter);
 }
 
 static void
@@ -823,8 +926,11 @@ main (int argc, char **argv)
   items_come_in_order ();
   timeout_keeps_the_last_error ();
   reader_is_used_by_one_thread_and_interrupted_by_others ();
+  any_thread_leaves_the_reading_one_alone ();
+  reader_that_holds_all_learns_of_it ();
   descriptor_stays_and_shows_frames ();
   lossless_reader_ends_the_wait_of_the_exporter ();
+  log_function_cannot_be_replaced_in_itself ();
   log_names_readers ();
   observer_sees_stream_and_readers ();
   captures_are_announced_and_ended ();

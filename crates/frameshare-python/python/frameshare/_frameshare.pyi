@@ -257,6 +257,7 @@ def create(
     slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
     reader_timeout: float = 5.0,
     history: int = 0,
+    max_held_limit: int = 16,
 ) -> Exporter: ...
 def _create_data(
     name: str,
@@ -266,6 +267,7 @@ def _create_data(
     slow_readers: str,
     reader_timeout: float,
     history: int,
+    max_held_limit: int,
 ) -> Exporter: ...
 
 @final

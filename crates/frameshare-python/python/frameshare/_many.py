@@ -95,7 +95,7 @@ class Cameras(Generic[Item]):
         self._by = by
         self._tolerance = int(tolerance * 1e9)
         self._patience = patience
-        self._max_waiting = max(max_held - 1, 1)
+        self._max_held = max_held
         self._names: list[str] = []
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._errors: dict[str, Error] = {}
@@ -253,6 +253,11 @@ class Cameras(Generic[Item]):
         self._waiting[name].append((at, now, frame))
         return name, len(self._waiting[name])
 
+    def _granted(self, name: str) -> int:
+        """The number of frames of a stream that this process may hold, which its exporter can bound."""
+        stats = self._set.stats(self._names.index(name))
+        return (stats.max_held if stats is not None else 0) or self._max_held
+
     def _heads(self) -> dict[str, _Waiting]:
         return {name: waiting[0] for name, waiting in self._waiting.items() if waiting}
 
@@ -292,7 +297,7 @@ class Cameras(Generic[Item]):
             arrived = self._arrive(min(limits, default=None))
             if arrived is not None:
                 name, count = arrived
-                if count > self._max_waiting:
+                if count > max(self._granted(name) - 1, 1):
                     self._waiting[name].popleft()
             elif not heads and self._is_over():
                 return None

@@ -106,6 +106,7 @@ def create_results(
     slow_readers: Literal["wait", "queue", "disconnect"] = "wait",
     reader_timeout: float = 5.0,
     history: int = 0,
+    max_held_limit: int = 16,
 ) -> ResultExporter:
     """Create a stream of results; the options are those of `frameshare.create`."""
     return ResultExporter(
@@ -116,6 +117,7 @@ def create_results(
             slow_readers=slow_readers,
             reader_timeout=reader_timeout,
             history=history,
+            max_held_limit=max_held_limit,
         )
     )
 
@@ -219,10 +221,13 @@ class Matcher:
         for name, value in (("max_frames", max_frames), ("max_results", max_results)):
             if value < 1:
                 raise ValueError(f"{name} is {value}, but must be at least 1")
-        if max_frames > frames.max_held - 2:
+        # The exporter may have granted fewer than were asked for.
+        max_held = frames.stats.max_held or frames.max_held
+        if max_frames > max_held - 2:
+            limit = "" if max_held == frames.max_held else f", and create it with max_held_limit={max_frames + 2}"
             raise ValueError(
-                f"max_frames is {max_frames}, but {frames.name} has max_held={frames.max_held}, of which two frames are "
-                f"the caller's and the one that comes: open it with max_held={max_frames + 2}"
+                f"max_frames is {max_frames}, but {frames.name} has max_held={max_held}, of which two frames are "
+                f"the caller's and the one that comes: open it with max_held={max_frames + 2}{limit}"
             )
         self._frames, self._results = frames, results
         self._max_frames, self._max_results = max_frames, max_results

@@ -38,6 +38,7 @@ pub struct Exporter(Arc<Shared>);
 /// Options of a stream that all kinds have.
 struct Options<'a> {
     max_slots: u32,
+    max_held_limit: u32,
     slow_readers: &'a str,
     reader_timeout: f64,
     history: u32,
@@ -58,6 +59,7 @@ impl Options<'_> {
         let reader_timeout = seconds("reader_timeout", self.reader_timeout)?;
         Ok(Config::default()
             .max_slots(self.max_slots)
+            .max_held_limit(self.max_held_limit)
             .slow_readers(slow_readers)
             .reader_timeout(reader_timeout)
             .history(History::Frames(self.history)))
@@ -70,6 +72,10 @@ fn history_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
 
 fn max_slots_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
     number("max_slots", value)
+}
+
+fn max_held_limit_of(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number("max_held_limit", value)
 }
 
 /// Returns the times and metas of a frame.
@@ -147,11 +153,12 @@ fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
 /// `slow_readers` says what happens to lossless readers that hold all frames they may: the exporter
 /// waits ("wait"), frames wait for them ("queue"), or the readers are disconnected then
 /// ("disconnect"); each waits no longer than `reader_timeout` seconds. With `history=1`,
-/// readers that join later get the last frame, if none has followed it for 200 ms.
+/// readers that join later get the last frame, if none has followed it for 200 ms. A reader may
+/// hold `max_held_limit` frames at once, up to 64, if it asks for as many.
 #[pyfunction]
 #[pyo3(signature = (
     name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
-    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, history = 0
+    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, history = 0, max_held_limit = 16
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn create(
@@ -168,6 +175,7 @@ pub fn create(
     slow_readers: &str,
     reader_timeout: f64,
     #[pyo3(from_py_with = history_of)] history: u32,
+    #[pyo3(from_py_with = max_held_limit_of)] max_held_limit: u32,
 ) -> PyResult<Exporter> {
     let (width, height) = (number("width", width)?, number("height", height)?);
     if width == 0 || height == 0 {
@@ -188,7 +196,7 @@ pub fn create(
         }
         video.colorimetry = found;
     }
-    let options = Options { max_slots, slow_readers, reader_timeout, history };
+    let options = Options { max_slots, max_held_limit, slow_readers, reader_timeout, history };
     let mut config = options.config()?;
     let kind = match memory {
         None | Some("host") => None,
@@ -222,7 +230,8 @@ pub fn create(
 
 /// Creates a stream of data of a media type: the exporter publishes bytes.
 #[pyfunction]
-#[pyo3(signature = (name, caps, *, max_slots, slow_readers, reader_timeout, history))]
+#[pyo3(signature = (name, caps, *, max_slots, slow_readers, reader_timeout, history, max_held_limit))]
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn _create_data(
     py: Python<'_>,
     name: &str,
@@ -231,8 +240,9 @@ pub fn _create_data(
     slow_readers: &str,
     reader_timeout: f64,
     #[pyo3(from_py_with = history_of)] history: u32,
+    #[pyo3(from_py_with = max_held_limit_of)] max_held_limit: u32,
 ) -> PyResult<Exporter> {
-    let options = Options { max_slots, slow_readers, reader_timeout, history };
+    let options = Options { max_slots, max_held_limit, slow_readers, reader_timeout, history };
     let (endpoint, config) = (Endpoint::of_text(name).or_raise()?, options.config()?);
     let timeout = config.reader_timeout;
     let engine = py.detach(|| exporter::Exporter::bind(&endpoint, config, on_notice)).or_raise()?;

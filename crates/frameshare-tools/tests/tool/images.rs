@@ -3,7 +3,12 @@
 //! `snapshot`, `view` and the test pattern of `publish`.
 
 use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
-use frameshare::{Endpoint, observer::Observer};
+use frameshare::{
+    Endpoint, Wait,
+    exporter::{self, History, VideoExporter},
+    observer::Observer,
+    video::{Fraction, VideoFormat},
+};
 use frameshare_tests::{
     process::{PATIENCE, Process, TestRun, wait_until},
     raw::{Listener, Offer, show_snapshot},
@@ -75,6 +80,21 @@ fn frame_of_overlapping_rows_is_refused() {
             attack.join().unwrap();
         });
     }
+}
+
+/// The shape of the pixels would make the view of 64 columns billions of rows high.
+#[test]
+fn height_of_view_is_bounded() {
+    let run = TestRun::new();
+    let mut format = VideoFormat::new("GRAY8".parse().unwrap(), 64, 48);
+    format.pixel_aspect_ratio = Fraction { numerator: 1, denominator: i32::MAX as u32 };
+    let config = exporter::Config::default().history(History::Frames(1));
+    let stream = run.socket("s");
+    let exporter = VideoExporter::open(&stream, config, format).unwrap();
+    let frame = exporter.acquire(Wait::Forever).unwrap();
+    exporter.publish(&frame, Wait::Forever).unwrap();
+    let ran = ran(Command::new("prlimit").args(["--as=500000000", TOOL, "view", &stream, "--columns", "64"]));
+    assert_eq!((ran.status, ran.stdout.lines().count()), (0, 1000), "{}", ran.stderr);
 }
 
 #[test]

@@ -161,6 +161,16 @@ pub enum ReadError {
     /// The wait was interrupted; the reader can continue.
     #[error("interrupted")]
     Interrupted,
+    /// The reader holds all frames that it may, and a wait without limit has lasted for some
+    /// seconds; the reader can continue.
+    #[error(
+        "this reader holds {held} frames and may hold no more: drop some, or set max_held to more \
+         (the exporter's max_held_limit bounds it)"
+    )]
+    Held {
+        /// Number of frames that it holds.
+        held: u32,
+    },
     /// The exporter closed the stream, without an end of stream.
     #[error("{}", stopped(.0))]
     Stopped(String),
@@ -385,6 +395,7 @@ impl ReadError {
             Self::Stopped(_) | Self::Gone { .. } | Self::Stalled { .. } => true,
             Self::CutOff { reason, .. } => *reason == Reason::Failed,
             Self::Interrupted
+            | Self::Held { .. }
             | Self::Fence(_)
             | Self::NotBack(_)
             | Self::Gpu(_)

@@ -167,13 +167,14 @@ impl Iterator for Frames {
     type Item = Result<Frame, ReadError>;
 
     /// Waits for the next frame. `None` at the end of the stream, and after an error other than
-    /// [`ReadError::Interrupted`].
+    /// [`ReadError::Interrupted`] and [`ReadError::Held`].
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {
             return None;
         }
         let next = self.advance(None);
-        self.has_failed = matches!(&next, Err(error) if !matches!(error, ReadError::Interrupted));
+        self.has_failed =
+            matches!(&next, Err(error) if !matches!(error, ReadError::Interrupted | ReadError::Held { .. }));
         next.transpose()
     }
 }

@@ -22,6 +22,7 @@ mod connection;
 mod error;
 mod frames;
 mod gpu_wait;
+mod handle;
 mod item;
 mod lease;
 mod origin;
@@ -38,6 +39,7 @@ pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use frames::{Frames, OpenError, open};
 pub use frameshare_protocol::ReaderCopy;
+pub use handle::ReaderHandle;
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};
 pub use planes::FramePlane;
@@ -66,6 +68,10 @@ pub struct Reader {
     connected: Instant,
     waits: Waits,
     readiness: Readiness,
+    /// Time of waits without limit in which it held all frames that it may, since its last frame.
+    held_for: Duration,
+    /// Updated after each call, if there is one.
+    handle: Option<ReaderHandle>,
 }
 
 #[derive(Debug)]
@@ -87,6 +93,8 @@ impl State {
 
 /// Minimum time between two connections, against an exporter that ends each at once.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
+/// Time after which a wait without limit ends with [`ReadError::Held`].
+const HELD_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
@@ -123,6 +131,8 @@ impl Reader {
             connected: Instant::now(),
             waits: Waits::new(),
             readiness,
+            held_for: Duration::ZERO,
+            handle: None,
         })
     }
 
@@ -137,23 +147,60 @@ impl Reader {
     ///
     /// # Errors
     /// [`ReadError`], after all items from before the error. [`ReadError::Interrupted`] leaves the
-    /// reader as it is.
+    /// reader as it is, and so does [`ReadError::Held`]: the reader holds all frames that it may,
+    /// and a wait without limit has lasted for 5 s.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
         interrupt: &Interrupt,
     ) -> Result<Option<Item>, ReadError> {
-        let timeout = Timeout::after(timeout);
+        let next = self.wait(Timeout::after(timeout), timeout.is_none(), interrupt);
+        self.update_handle();
+        next
+    }
+
+    fn wait(
+        &mut self,
+        timeout: Timeout,
+        is_endless: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Item>, ReadError> {
         loop {
+            // Only this call takes frames: a reader that holds all of them at the end of a wait has
+            // held them since its begin.
+            let begin = (is_endless && self.holds_all()).then(Instant::now);
+            let timeout = match begin {
+                Some(_) => Timeout::after(Some(HELD_PATIENCE.saturating_sub(self.held_for))),
+                None => timeout,
+            };
             let result = match &mut self.state {
                 State::Connected(connection) => self.waits.next(connection, &self.config, timeout, interrupt),
                 State::Searching(_) => self.wait_for_exporter(timeout, interrupt),
             };
+            let waited = begin.filter(|_| self.holds_all()).map(|begin| self.held_for + begin.elapsed());
+            self.held_for = waited.unwrap_or_default();
             match result {
                 Err(error) if self.config.reconnect && error.is_exporter_gone() => self.search()?,
+                Ok(None) if waited.is_some() => {
+                    self.held_for = Duration::ZERO;
+                    return Err(ReadError::Held { held: self.held() });
+                }
+                Ok(None) if begin.is_some() => {}
                 result => return result,
             }
         }
+    }
+
+    fn update_handle(&self) {
+        if let Some(handle) = &self.handle {
+            handle.update(self);
+        }
+    }
+
+    /// Returns a handle for other threads: statistics, and requests for key units.
+    pub fn handle(&mut self) -> ReaderHandle {
+        let handle = self.handle.take().unwrap_or_else(|| ReaderHandle::new(self));
+        self.handle.insert(handle).clone()
     }
 
     /// Returns the next item in order, if it has arrived. After `None`, the descriptor of [`AsFd`]
@@ -169,6 +216,7 @@ impl Reader {
         if let Ok(None) = item {
             self.readiness.wake_after(self.ask_again());
         }
+        self.update_handle();
         item
     }
 
@@ -194,6 +242,8 @@ impl Reader {
         // The connection is dropped now: the search may take long, and the next exporter may need
         // the memory.
         self.state = State::Searching(Box::new(search));
+        // A search may last.
+        self.update_handle();
         Ok(())
     }
 
@@ -312,6 +362,12 @@ impl Reader {
     /// Number of frames of this connection that it holds.
     pub fn held(&self) -> u32 {
         self.connection().map_or(0, Connection::held)
+    }
+
+    /// Returns whether it holds all frames that it may: none comes until one is dropped.
+    pub fn holds_all(&self) -> bool {
+        let credit = self.credit();
+        credit > 0 && self.held() >= credit
     }
 
     /// The cost of spins so far ([`Config::spin`]), through all connections.

@@ -2,7 +2,7 @@
 
 //! Many streams in one thread.
 
-use super::{Config, Item, OpenError, ReadError, Reader};
+use super::{Config, HELD_PATIENCE, Item, OpenError, ReadError, Reader};
 use crate::{
     Endpoint, Interrupt,
     sys::{Epoll, Interest, Timeout},
@@ -10,7 +10,7 @@ use crate::{
 use std::{
     collections::{BTreeMap, VecDeque},
     io, mem,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The number of a reader in its set; never used again for another one.
@@ -131,13 +131,15 @@ impl ReaderSet {
     /// (`None`: no timeout), and while the interrupt is set.
     ///
     /// # Errors
-    /// The error of epoll(7), such as a lack of memory or descriptors for it. Errors of a reader
-    /// are returned as its last item.
+    /// The error of epoll(7), such as a lack of memory or descriptors for it;
+    /// [`ReadError::Held`] if a wait without limit has lasted for 5 s, in which every reader held
+    /// all frames that it may. Errors of a reader are returned as its last item.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
         interrupt: &Interrupt,
     ) -> io::Result<Option<(ReaderKey, Result<Item, ReadError>)>> {
+        let is_endless = timeout.is_none();
         let timeout = Timeout::after(timeout);
         let mut has_waited = false;
         loop {
@@ -153,9 +155,26 @@ impl ReaderSet {
             if has_waited && timeout.is_over() {
                 return Ok(None);
             }
-            self.poll(timeout, interrupt)?;
+            if is_endless && let Some(held) = self.held_by_all() {
+                let begin = Instant::now();
+                self.poll(Timeout::after(Some(HELD_PATIENCE)), interrupt)?;
+                if self.held_by_all() == Some(held) && begin.elapsed() >= HELD_PATIENCE {
+                    return Err(io::Error::other(ReadError::Held { held }));
+                }
+            } else {
+                self.poll(timeout, interrupt)?;
+            }
             has_waited = true;
         }
+    }
+
+    /// Number of frames held, if every reader holds all that it may. Ended readers do not count.
+    fn held_by_all(&self) -> Option<u32> {
+        let mut held = 0;
+        for Entry { reader, .. } in self.entries.values().filter(|entry| entry.state != State::Ended) {
+            held += reader.holds_all().then(|| reader.held())?;
+        }
+        (held > 0).then_some(held)
     }
 
     /// Returns the item of the next reader that has one.
@@ -246,7 +265,48 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exporter;
+    use crate::{
+        Wait,
+        exporter::{self, Purpose},
+        fence::Written,
+    };
+
+    #[test]
+    fn endless_wait_of_full_readers_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::new().unwrap();
+        let mut set = ReaderSet::default();
+        let exporters: Vec<_> = ["a", "b"]
+            .map(|name| {
+                let endpoint = Endpoint::at(folder.path().join(name)).unwrap();
+                let exporter =
+                    exporter::Exporter::bind(&endpoint, exporter::Config::default(), drop).unwrap();
+                set.add(Reader::connect(&endpoint, Config::default().max_held(1), &interrupt).unwrap());
+                exporter
+            })
+            .into();
+        let mut frames = Vec::new();
+        for exporter in &exporters {
+            let slot = exporter.acquire(8, Purpose::Copy, Wait::Forever).unwrap();
+            exporter.publish(exporter::Frame::new(&slot, 8, Written::Cpu), Wait::Forever).unwrap();
+        }
+        for _ in 0..2 {
+            let (_, item) = set.next(Some(Duration::from_secs(60)), &interrupt).unwrap().unwrap();
+            frames.push(item.unwrap());
+        }
+        assert!(set.next(Some(2 * HELD_PATIENCE), &interrupt).unwrap().is_none());
+        let error = set.next(None, &interrupt).unwrap_err();
+        assert!(error.to_string().contains("holds 2 frames"), "{error}");
+        // One of them may hold another frame.
+        frames.pop();
+        let setting = interrupt.clone();
+        let waiting = std::thread::spawn(move || {
+            std::thread::sleep(3 * HELD_PATIENCE);
+            setting.set();
+        });
+        assert!(set.next(None, &interrupt).unwrap().is_none());
+        waiting.join().unwrap();
+    }
 
     /// The descriptor of a lost connection stays readable: registered, it would end every wait.
     #[test]

@@ -121,6 +121,8 @@ impl FrameshareSrc {
                     }
                 }
                 Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
+                // Downstream returns buffers on threads of its own: in PAUSED after any time.
+                Err(error @ ReadError::Held { .. }) => gst::info!(CAT, imp = self, "{error}"),
                 Err(error)
                     if error.is_exporter_gone()
                         && running.settings.on_disconnect == FrameshareSrcOnDisconnect::Eos =>

@@ -92,6 +92,14 @@ impl Connection {
         endpoint: &Endpoint,
         config: &Config,
     ) -> Result<Self, ConnectError> {
+        if welcome.credit < config.max_held {
+            log::warn!(
+                "{endpoint}: this reader may hold {} frames instead of {}: raise the exporter's max_held_limit, \
+                 or max_slots if other readers hold the rest",
+                welcome.credit,
+                config.max_held
+            );
+        }
         let is_local = peer.is_this_process(&welcome.nonce);
         let Shared { consumer, life, metadata, wake, word, timeline } = Shared::open(&welcome, fds)?;
         let channel = Arc::new(Channel::new(welcome.session, consumer, wake, socket, Some(life)));

@@ -17,6 +17,11 @@ impl KeyUnitRequests {
         Self(Arc::downgrade(channel))
     }
 
+    /// Number of frames of the connection that the reader holds; 0 after its end.
+    pub(in crate::reader) fn held(&self) -> u32 {
+        self.0.upgrade().map_or(0, |channel| channel.held())
+    }
+
     /// Sends a request, without waiting.
     pub fn send(&self) {
         if let Some(channel) = self.0.upgrade() {

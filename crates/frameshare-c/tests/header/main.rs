@@ -3,7 +3,10 @@
 //! The header and the library: the same functions, structs and enumerators, in C and in Rust.
 //!
 //! Rust's declarations are parsed with syn, and written in the form of C. The header's are taken
-//! from its text. A compiler for C then reports sizes, offsets and defaults of the structs.
+//! from its text. A compiler for C then reports sizes, offsets and defaults of the structs, and a
+//! program that is made from the declarations calls each function with wrong arguments.
+
+mod misuse;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
