@@ -16,6 +16,8 @@ use std::{
     thread,
 };
 
+/// Name of the thread that passes records on, also in Python, whose `logging` registers it.
+pub const THREAD: &str = "frameshare-log";
 /// Maximum number of records that wait; more are counted and dropped.
 const MAX_WAITING: usize = 256;
 
@@ -84,7 +86,7 @@ impl Log for Logger {
         }
         state.waiting.push_back((record.level(), text));
         if !state.is_running {
-            let builder = thread::Builder::new().name("frameshare-log".into());
+            let builder = thread::Builder::new().name(THREAD.into());
             state.is_running = builder.spawn(pass_on).is_ok();
         }
     }
@@ -111,6 +113,11 @@ fn pass(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
         Level::Debug | Level::Trace => 10,
     };
     let logger = py.import("logging")?.call_method1("getLogger", ("frameshare",))?;
+    if !logger.call_method1("isEnabledFor", (level,))?.is_truthy()? {
+        return Ok(());
+    }
+    // Python keeps the thread in its list, in some versions after its end, too.
+    py.import("threading")?.call_method0("current_thread")?.setattr("name", THREAD)?;
     logger.call_method1("log", (level, "%s", text)).map(drop)
 }
 

@@ -18,7 +18,7 @@ use crate::{
     gpu::Gpu,
     layouts::Layouts,
     lease::Lease,
-    name,
+    logging, name,
     stats::Stats,
     wait::{Deadline, SLICE, Turn, duration},
 };
@@ -414,7 +414,11 @@ impl Stream {
 
     /// Raises `HeldError` if no other Python thread can release a frame, and warns otherwise.
     fn complain(&self, py: Python<'_>) -> PyResult<()> {
-        let threads: usize = py.import("threading")?.call_method0("active_count")?.extract()?;
+        let mut threads = 0;
+        for thread in py.import("threading")?.call_method0("enumerate")?.try_iter()? {
+            // That of the log releases no frame.
+            threads += usize::from(thread?.getattr("name")?.extract::<String>()? != logging::THREAD);
+        }
         if threads <= 1 {
             return Err(HeldError::new_err(self.held()));
         }

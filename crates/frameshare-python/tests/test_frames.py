@@ -7,7 +7,7 @@ import zlib
 
 import numpy
 import pytest
-from conftest import TARGET, wait_for
+from conftest import TARGET, run_well, wait_for
 from support import PATIENCE
 from numpy.lib.stride_tricks import as_strided
 

@@ -191,6 +191,34 @@ def test_used_on_takes_streams_on_the_host(stream):
         frame.used_on(-7)
 
 
+def test_thread_of_log_is_no_thread_that_releases_frames(processes):
+    """Python lists it as soon as it has passed on a record."""
+    processes.publish()
+    program = """
+import logging, signal, sys, time
+import frameshare
+
+class Records(logging.Handler):
+    seen = []
+
+    def emit(self, record):
+        self.seen.append((record.threadName, record.getMessage()))
+
+logging.getLogger("frameshare").addHandler(Records())
+signal.alarm(60)
+stream = frameshare.open(sys.argv[1], max_held=64)
+while not Records.seen:
+    time.sleep(0.01)
+assert Records.seen[0][0] == "frameshare-log" and "instead of 64" in Records.seen[0][1], Records.seen
+held = [stream.next(60) for _ in range(stream.stats.max_held)]
+try:
+    stream.next()
+except frameshare.HeldError as error:
+    print(error)
+"""
+    assert "this process holds 16 frames" in run_well(program, processes.path())
+
+
 def test_single_thread_with_all_frames_gets_held_error(stream):
     held = [numpy.asarray(stream.next(PATIENCE).plane(0)) for _ in range(4)]
     with pytest.raises(frameshare.HeldError, match=r"holds 4 frames of .* \d+ \(1 array\), .*max_held"):
