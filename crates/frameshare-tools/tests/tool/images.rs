@@ -5,7 +5,7 @@
 use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
 use frameshare::{
     Endpoint, Wait,
-    exporter::{self, History, VideoExporter},
+    exporter::VideoExporter,
     observer::Observer,
     video::{Fraction, VideoFormat},
 };
@@ -15,7 +15,9 @@ use frameshare_tests::{
 };
 use png::{BitDepth, ColorType, Decoder, Encoder};
 use serde_json::Value;
-use std::{ffi::OsStr, fs, io::Cursor, os::unix::ffi::OsStrExt, path::Path, process::Command, thread};
+use std::{
+    ffi::OsStr, fs, io::Cursor, os::unix::ffi::OsStrExt, path::Path, process::Command, thread, time::Duration,
+};
 
 /// A PNG file in RGB, decoded.
 pub struct Image {
@@ -88,12 +90,20 @@ fn height_of_view_is_bounded() {
     let run = TestRun::new();
     let mut format = VideoFormat::new("GRAY8".parse().unwrap(), 64, 48);
     format.pixel_aspect_ratio = Fraction { numerator: 1, denominator: i32::MAX as u32 };
-    let config = exporter::Config::default().history(History::Frames(1));
     let stream = run.socket("s");
-    let exporter = VideoExporter::open(&stream, config, format).unwrap();
-    let frame = exporter.acquire(Wait::Forever).unwrap();
-    exporter.publish(&frame, Wait::Forever).unwrap();
-    let ran = ran(Command::new("prlimit").args(["--as=500000000", TOOL, "view", &stream, "--columns", "64"]));
+    let exporter = VideoExporter::new(&stream, format).unwrap();
+    let ran = thread::scope(|scope| {
+        let viewing = scope.spawn(|| {
+            let mut limited = Command::new("prlimit");
+            ran(limited.args(["--as=500000000", TOOL, "view", &stream, "--columns", "64"]))
+        });
+        while !viewing.is_finished() {
+            let frame = exporter.acquire(Wait::Forever).unwrap();
+            exporter.publish(&frame, Wait::Forever).unwrap();
+            thread::sleep(Duration::from_millis(10));
+        }
+        viewing.join().unwrap()
+    });
     assert_eq!((ran.status, ran.stdout.lines().count()), (0, 1000), "{}", ran.stderr);
 }
 
