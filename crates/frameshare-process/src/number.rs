@@ -4,8 +4,8 @@
 //!
 //! It is in a page of which the kernel gives each forked child a page of zeros (MADV_WIPEONFORK,
 //! madvise(2)), unless parent and child share their memory; the child then takes the next number.
-//! The ID of a process is no such number: a child in a new PID namespace can have its parent's. Only
-//! with a kernel without such pages it stands for the number.
+//! The ID of a process is no such number: a child in a new PID namespace can have its parent's. It
+//! stands for the number only with a kernel without such pages.
 //!
 //! # Safety
 //!

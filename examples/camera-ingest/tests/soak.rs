@@ -280,8 +280,8 @@ struct Explained {
 /// Compares the recordings of a camera with what a witness has seen, prints the result, and returns
 /// what is not explained.
 fn unexplained(name: &str, witness: &str, recorded: &[u32], sent: &[u32], by: &Explained) -> Option<String> {
-    // A witness that joins between key units gets units that nobody can decode: the cells that they
-    // leave white make a number beyond the loop.
+    // A witness that joins between key units gets units that cannot be decoded: the cells that
+    // they leave white make a number beyond the loop.
     let sent: Vec<_> = sent.iter().copied().filter(|number| *number < LOOP).collect();
     let mut found = compare(recorded, &sent);
     // The recorder was stopped before frames that are shown in front of its last one.

@@ -212,7 +212,8 @@ mod tests {
                 }
             };
             assert!(matches!(next, Ok(Some(Item::Frame(_)))), "{next:?}");
-            (publishing.join().unwrap(), dropping.join().unwrap());
+            publishing.join().unwrap();
+            dropping.join().unwrap();
         });
     }
 }
