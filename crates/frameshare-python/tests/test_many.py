@@ -165,10 +165,13 @@ def test_held_frames_are_named_as_cause(publish: Publish) -> None:
 
 def test_synchronized_frames_hold_no_more_than_exporter_grants() -> None:
     """Frames of one stream that wait for the other one make room for later ones."""
-    image, sets = numpy.zeros((48, 64), "uint8"), []
+    image = numpy.zeros((48, 64), "uint8")
+    sets: list[dict[str, frameshare.Frame]] = []
 
     def take(cameras: "frameshare.Cameras[dict[str, frameshare.Frame]]") -> None:
-        sets.append(cameras.next(PATIENCE))
+        found = cameras.next(PATIENCE)
+        assert found is not None
+        sets.append(found)
 
     def create(name: str) -> frameshare.Exporter:
         return frameshare.create(name, format="GRAY8", width=64, height=48, max_held_limit=3)

@@ -36,17 +36,10 @@ CASES = [
 ]
 
 
-def run(name):
+def run(name, environment):
     return subprocess.run(
         [sys.executable, ROOT / "tests" / "gpu" / "python" / "suite.py", "--exact", name],
-        env={
-            **os.environ,
-            **simulated_driver(),
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            # As the real driver does.
-            "SIMCUDA_ADVERSARY": "1",
-            "SIMCUDA_DEVICES": "2",
-        },
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=200,
@@ -57,9 +50,18 @@ def run(name):
 @pytest.fixture(scope="module")
 def runs(request):
     """Run the selected cases side by side: they mostly sleep."""
-    items = [item for item in request.session.items if item.module is request.module]
+    names = [item.callspec.params["name"] for item in request.session.items if item.module is request.module]
+    # Read here: pytest changes its variables while the cases run.
+    environment = {
+        **os.environ,
+        **simulated_driver(),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        # As the real driver does.
+        "SIMCUDA_ADVERSARY": "1",
+        "SIMCUDA_DEVICES": "2",
+    }
     with ThreadPoolExecutor(max_workers=4) as pool:
-        yield {name: pool.submit(run, name) for name in (item.callspec.params["name"] for item in items)}
+        yield {name: pool.submit(run, name, environment) for name in names}
 
 
 @pytest.mark.parametrize("name", CASES)
