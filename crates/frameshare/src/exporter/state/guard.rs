@@ -10,6 +10,7 @@ use crate::{
         error::SetupError,
         observe::{Notice, NoticeHandler},
     },
+    foreign::report,
     service::{EXPORTERS, Handle, before_blocking},
     sys::{Label, Quiet},
 };
@@ -154,7 +155,7 @@ impl Drop for Guard<'_> {
             // Foreign code.
             before_blocking();
             drop(dropped);
-            warnings.iter().for_each(|warning| log::warn!("{warning}"));
+            warnings.iter().for_each(|warning| report!(warn, "{warning}"));
         }
         if has_notices {
             shared.handler.start();

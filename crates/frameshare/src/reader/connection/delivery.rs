@@ -17,6 +17,7 @@ use super::{
 use crate::{
     Endpoint, Interrupt,
     event::Event,
+    foreign::report,
     memory::frees_imports_first,
     queue::{Sleeper, Taken},
     reader::{
@@ -93,7 +94,8 @@ impl Connection {
         config: &Config,
     ) -> Result<Self, ConnectError> {
         if welcome.credit < config.max_held {
-            log::warn!(
+            report!(
+                warn,
                 "{endpoint}: this reader may hold {} frames instead of {}: raise the exporter's max_held_limit, \
                  or max_slots if other readers hold the rest",
                 welcome.credit,
