@@ -49,6 +49,9 @@ impl FrameshareSink {
         }
         if let (Some(gpu), true) = (stream.gpu(), is_cuda) {
             let pad = self.obj().static_pad("sink");
+            if let Some(pad) = &pad {
+                stream.listen_to_decoder(pad);
+            }
             let theirs = pad.and_then(|pad| gst_cuda::Context::of_peer(&pad));
             if theirs.is_some_and(|theirs| theirs.handle() != gpu.context.handle()) {
                 // NVIDIA's decoders take the stream of any pool, and fail with this one's.

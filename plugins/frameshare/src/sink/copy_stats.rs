@@ -34,6 +34,8 @@ pub(super) enum CopyReason {
     TooManyHeld,
     /// A decoder's surface or a dma-buf that cannot be shared with other processes.
     NotShareable,
+    /// A decoder's surface, which the decoder may clear soon.
+    DecoderChanges,
 }
 
 /// The path by which a frame was published.
@@ -63,7 +65,7 @@ impl Path {
 }
 
 impl CopyReason {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::ForeignMemory,
         Self::OtherStream,
         Self::NoFreeSlot,
@@ -77,6 +79,7 @@ impl CopyReason {
         Self::History,
         Self::TooManyHeld,
         Self::NotShareable,
+        Self::DecoderChanges,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -94,6 +97,7 @@ impl CopyReason {
             Self::History => "history",
             Self::TooManyHeld => "surfaces-held",
             Self::NotShareable => "no-handle",
+            Self::DecoderChanges => "decoder-changes",
         }
     }
 
@@ -101,7 +105,7 @@ impl CopyReason {
     /// asks for.
     fn warning(self) -> Option<&'static str> {
         Some(match self {
-            Self::Asked | Self::HostMemory | Self::History => return None,
+            Self::Asked | Self::HostMemory | Self::History | Self::DecoderChanges => return None,
             Self::ForeignMemory => {
                 "upstream writes them to memory of its own, instead of that which this element offers"
             }

@@ -122,10 +122,17 @@ impl FrameshareSink {
 
     pub(super) fn place(&self, stream: &Stream, buffer: &gst::Buffer) -> Result<Placed, PlaceError> {
         let info = lock(&self.input).info.clone();
-        match self.keeps_copy(stream) {
-            true => stream.place_for_all(buffer, info.as_ref(), CopyReason::History),
-            false => stream.place(buffer, info.as_ref()),
-        }
+        let reason = if stream.decoder.is_changing() {
+            Some(CopyReason::DecoderChanges)
+        } else {
+            self.keeps_copy(stream).then_some(CopyReason::History)
+        };
+        let placed = match reason {
+            Some(reason) => stream.place_for_all(buffer, info.as_ref(), reason),
+            None => stream.place(buffer, info.as_ref()),
+        };
+        stream.finish_change();
+        placed
     }
 
     /// Returns the frame that `prepare` placed for this buffer, if it did.

@@ -4,7 +4,7 @@
 
 use super::{
     copy_stats::{CopyReason, CopyStats, Path},
-    cuda::{Gpu, NoGpu, Surfaces},
+    cuda::{Decoder, Gpu, NoGpu, Surfaces},
     failure::Failure,
     kinds::{Export, Memory},
     log::CAT,
@@ -62,6 +62,7 @@ pub(super) struct Stream {
     /// Time after the last frame from which on a joining reader gets a kept one.
     pub(super) history_pause: Duration,
     pub(super) surfaces: Surfaces,
+    pub(super) decoder: Decoder,
     /// Upstream's dma-bufs may be shared in place.
     pub(super) shares_dma_bufs: bool,
     /// Some have been, and are not retired.
@@ -99,6 +100,7 @@ impl Stream {
             history,
             history_pause: settings.config.history_pause,
             surfaces: Surfaces::default(),
+            decoder: Decoder::default(),
             shares_dma_bufs: settings.memory == Memory::Auto,
             has_shared_dma_bufs: AtomicBool::new(false),
             in_host: AtomicBool::new(false),

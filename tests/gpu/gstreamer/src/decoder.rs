@@ -4,7 +4,8 @@
 //!
 //! An instance has a few surfaces, and outputs them as memory of a fixed pool that keeps the
 //! instance alive. Without a free surface it waits. Surfaces are written on the instance's stream,
-//! which does not wait for readers.
+//! which does not wait for readers. In front of the element of [`crate::reconfigured`], a change of
+//! size clears the surfaces of the size before.
 //!
 //! # Safety
 //!
@@ -24,17 +25,19 @@ use gst_video::{VideoFormat, VideoInfo};
 
 use crate::job::Decode;
 use crate::picture::byte_of;
+use crate::reconfigured::Reconfigured;
 
 /// Time limit for a free surface; longer counts as a stall.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Decoder {
     source: gst_app::AppSrc,
+    reconfigured: Option<Reconfigured>,
     context: gst_cuda::Context,
     engine: Arc<Context>,
     /// Stream that writes frames.
     stream: gst_cuda::Stream,
-    writes: Stream,
+    writes: Arc<Stream>,
     /// Stream named by memories with stale stream information.
     other: gst_cuda::Stream,
     instance: Option<Arc<Instance>>,
@@ -55,12 +58,29 @@ struct Surface {
     address: u64,
 }
 
+impl Instance {
+    /// Overwrites all surfaces, without regard to those who read them.
+    fn clear(&self, writes: &Stream) {
+        let clear = || -> frameshare_cuda::Result<()> {
+            let _current = writes.context().push()?;
+            for surface in &self.surfaces {
+                // SAFETY: the surface has this size, and its memory lives as long as the instance,
+                // which waits here for the write.
+                unsafe { writes.fill(surface.address, 0, self.info.size())? };
+            }
+            writes.synchronize()
+        };
+        clear().expect("the driver fills memory");
+    }
+}
+
 impl Decoder {
     pub fn new(pipeline: &gst::Pipeline) -> Result<Decoder> {
         let source = pipeline.by_name("source").context("the pipeline has no element `source`")?;
         let source: gst_app::AppSrc =
             source.downcast().ok().context("the element `source` is not an appsrc")?;
         source.set_format(gst::Format::Time);
+        let reconfigured = pipeline.by_name("decoder").and_then(|element| element.downcast().ok());
         // As an element does: takes the sink's context, or creates one, which the pipeline offers
         // to the sink.
         let context = ElementContext::default().ensure(&source, None).context("cannot get a CUDA context")?;
@@ -68,12 +88,13 @@ impl Decoder {
         // SAFETY: both handles live as long as the objects passed along.
         let (engine, writes) = unsafe {
             let engine = Context::handed_in(context.handle(), context.clone())?;
-            let writes = Stream::handed_in(&engine, stream.handle(), stream.clone());
+            let writes = Arc::new(Stream::handed_in(&engine, stream.handle(), stream.clone()));
             (engine, writes)
         };
         let other = gst_cuda::Stream::new(&context).context("cannot create a CUDA stream")?;
         Ok(Decoder {
             source,
+            reconfigured,
             context,
             engine,
             stream,
@@ -87,7 +108,13 @@ impl Decoder {
 
     /// Outputs frames; the first one has number 0.
     pub fn decode(&mut self, job: &Decode) -> Result<()> {
-        if self.instance.is_none() || job.anew {
+        let size = self.instance.as_ref().map(|instance| (instance.info.width(), instance.info.height()));
+        let changes = self.reconfigured.is_some() && size != Some((job.width, job.height));
+        if self.instance.is_none() || job.anew || changes {
+            if let (Some(element), Some(last)) = (&self.reconfigured, &self.instance) {
+                let (last, writes) = (last.clone(), self.writes.clone());
+                element.clear_at_change(Box::new(move || last.clear(&writes)));
+            }
             self.retired.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
             self.instance = Some(Arc::new(self.instance(job)?));
         }

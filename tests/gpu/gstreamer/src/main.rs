@@ -17,6 +17,7 @@ mod picture;
 mod playing;
 mod reading;
 mod receiving;
+mod reconfigured;
 mod suites;
 mod worker;
 

@@ -12,6 +12,7 @@ use gst::prelude::*;
 use crate::decoder::Decoder;
 use crate::job::{Command, Reply, Stats};
 use crate::picture::checksum;
+use crate::reconfigured::Reconfigured;
 
 /// A pipeline with a framesharesink.
 pub struct Playing {
@@ -44,6 +45,7 @@ pub fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
 
 impl Playing {
     pub fn start(text: &str) -> Result<Playing> {
+        Reconfigured::register()?;
         let pipeline = parse(text)?;
         if pipeline.set_state(gst::State::Paused).is_err() {
             let why = error_of(&pipeline).unwrap_or_default();

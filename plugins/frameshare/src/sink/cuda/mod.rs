@@ -5,7 +5,8 @@
 //! All writes to slots are on one stream, the one that upstream is offered: upstream's own writes,
 //! and copies from other memory. Stream order serializes the writes of a slot, abandoned ones
 //! included. A copy is queued behind all work of the context that the frame comes from, since a
-//! memory does not always name its writer's stream. No CPU waits.
+//! memory does not always name its writer's stream. The CPU waits for them only while a decoder
+//! changes (`decoder.rs`).
 //!
 //! # Safety
 //!
@@ -14,11 +15,13 @@
 //! this stream only.
 #![allow(unsafe_code)]
 
+mod decoder;
 mod find;
 mod placing;
 mod staging;
 mod surfaces;
 
+pub(super) use decoder::Decoder;
 pub(super) use surfaces::{SURFACES, Surfaces};
 
 use crate::{
@@ -110,6 +113,11 @@ impl Gpu {
     /// The writer of frames that were written on any stream of this context.
     pub(super) fn written_somewhere(&self) -> Written<'_> {
         self.null.as_ref().map_or(Written::Somewhere, Written::On)
+    }
+
+    /// Blocks the CPU until all slots are written.
+    fn finish_writes(&self) -> frameshare_cuda::Result<()> {
+        self.writes.synchronize()
     }
 
     /// Makes work queued from now on wait for all work so far of the context that a frame comes

@@ -63,6 +63,7 @@ impl Stream {
                 | CopyReason::NoFreeSlot
                 | CopyReason::OtherStream
                 | CopyReason::ReaderWaits
+                | CopyReason::DecoderChanges
         );
         if self.export == Export::InPlace && for_good {
             return Err(PlaceError::NotInPlace(reason));

@@ -26,7 +26,9 @@ pub(in crate::sink) const SURFACES: u32 = 8;
 /// The surfaces that the sink holds.
 #[derive(Default)]
 pub(in crate::sink) struct Surfaces {
-    held: Arc<AtomicU32>,
+    /// Those with frames that were published.
+    published: Arc<AtomicU32>,
+    pins: Arc<AtomicU32>,
     span: Mutex<Span>,
 }
 
@@ -44,6 +46,13 @@ pub(in crate::sink) struct Held {
     count: Arc<AtomicU32>,
 }
 
+impl Held {
+    fn new(buffer: &gst::Buffer, count: &Arc<AtomicU32>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self { _buffer: buffer.clone(), count: count.clone() }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
@@ -55,15 +64,14 @@ impl Surfaces {
         lock(&self.span)
     }
 
-    /// Counts and holds a buffer.
+    /// Counts and holds the buffer of a frame that is published.
     pub(in crate::sink) fn hold(&self, buffer: &gst::Buffer) -> Held {
-        self.held.fetch_add(1, Ordering::Relaxed);
-        Held { _buffer: buffer.clone(), count: self.held.clone() }
+        Held::new(buffer, &self.published)
     }
 
     /// Number of held buffers.
     pub(in crate::sink) fn held(&self) -> u32 {
-        self.held.load(Ordering::Relaxed)
+        self.published.load(Ordering::Relaxed) + self.pins.load(Ordering::Relaxed)
     }
 
     /// Returns whether at least so many buffers are held. Readers may have released some since the
@@ -73,6 +81,15 @@ impl Surfaces {
         are_held() && {
             exporter.reclaim();
             are_held()
+        }
+    }
+
+    /// Returns whether readers have not released all surfaces.
+    pub(in crate::sink) fn are_read(&self, exporter: &Exporter) -> bool {
+        let are_read = || self.published.load(Ordering::Relaxed) > 0;
+        are_read() && {
+            exporter.reclaim();
+            are_read()
         }
     }
 
@@ -115,7 +132,7 @@ impl Surfaces {
             return Err(CopyReason::TooManyHeld);
         }
         let address = memory.map().ok_or(CopyReason::ForeignMemory)?.address();
-        let pin = pin.unwrap_or_else(|| Arc::new(self.hold(buffer)));
+        let pin = pin.unwrap_or_else(|| Arc::new(Held::new(buffer, &self.pins)));
         match exporter.adopt(address, Box::new(pin.clone())) {
             Ok(shared) => {
                 self.span().pin.get_or_insert(pin);

@@ -126,10 +126,11 @@ fn mistakes(read: &WasRead, expected: &[u64]) -> Result<Vec<(u64, Option<u64>)>>
     Ok(wrong)
 }
 
-/// Reads with all readers to the end of a pipeline's stream.
-fn play_to(readers: &[Peer], exporter: &Peer) -> Result<Vec<WasRead>> {
+/// Reads with all readers to the end of a pipeline's stream; each frame takes this time on the GPU,
+/// in µs.
+fn play_to(readers: &[Peer], exporter: &Peer, slow_us: u64) -> Result<Vec<WasRead>> {
     for reader in readers {
-        reader.begin(&Command::Read(Read::default()))?;
+        reader.begin(&Command::Read(Read { slow_us, ..Read::default() }))?;
     }
     exporter.execute(Command::Go)?;
     let ended = exporter.execute(Command::AwaitEnd { ms: 60_000 });

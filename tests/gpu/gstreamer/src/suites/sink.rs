@@ -50,7 +50,7 @@ fn play(place: &Place, pipeline: &str, sums: &[u64]) -> Result<Stats> {
     let readers = Peer::some(2)?;
     readers[0].connect(place.lossless())?;
     readers[1].connect(Connect { host: true, ..place.lossless() })?;
-    for (number, read) in play_to(&readers, &exporter)?.iter().enumerate() {
+    for (number, read) in play_to(&readers, &exporter, 0)?.iter().enumerate() {
         whole(read, sums).with_context(|| format!("reader {number}"))?;
     }
     exporter.stats(Command::Stop)

@@ -11,6 +11,7 @@ use super::{CUDA, Case, Descriptions, FRAMES, Place, case, is_costly, listed, ri
 use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 use crate::picture::plain;
+use crate::reconfigured::NAME;
 
 const SUITE: &str = "gst-surfaces";
 
@@ -21,6 +22,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "a-paused-reader", paused),
     case(SUITE, "a-slow-stream", slow_stream),
     case(SUITE, "a-decoder-outlives-imports", outlives),
+    case(SUITE, "a-decoder-that-clears-its-surfaces", cleared),
     case(SUITE, "memories-that-name-a-stale-stream", stale),
     case(SUITE, "a-reader-that-cannot", cannot),
     case(SUITE, "a-killed-reader", killed),
@@ -276,6 +278,48 @@ fn outlives(_: u64) -> Result<String> {
     let stats = exporter.stats(Command::Stats)?;
     ensure!(stats.path("in-place") > 0 && stats.surfaces_held == 0, "{stats:?}");
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// A decoder clears the surfaces of one size before it says that there is another: frames are
+/// intact nevertheless, in place and copied, before and after a change.
+fn cleared(_: u64) -> Result<String> {
+    const ROUNDS: u64 = 8;
+    let mut seen = Vec::new();
+    for export in ["auto", "copy"] {
+        let place = Place::new()?;
+        let exporter = Peer::new()?;
+        let sink = place.sink(&format!("export={export} history=0"));
+        exporter
+            .play(&format!("appsrc name=source format=time ! {NAME} name=decoder ! identity ! {sink}"))?;
+        let readers = Peer::some(2)?;
+        for reader in &readers {
+            reader.connect(place.lossless())?;
+        }
+        exporter.execute(Command::Go)?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { slow_us: 1500, ..Read::default() }))?;
+        }
+        let mut sums = Vec::new();
+        let mut sizes = [(320, 240), (192, 144)].into_iter().cycle();
+        for round in 1..=ROUNDS {
+            let (width, height) = sizes.next().context("sizes")?;
+            sums.extend(decoded(round * 8, (width, height))?.split_off(sums.len()));
+            exporter.decode(Decode { width, height, ..decoder(8) })?;
+        }
+        exporter.execute(Command::EndOfStream)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, &sums).with_context(|| export.to_owned())?;
+        }
+        let stats = exporter.stats(Command::Stats)?;
+        let (in_place, waited) = (stats.path("in-place"), stats.reason("decoder-changes"));
+        ensure!(waited >= ROUNDS - 1 || export == "copy", "{stats:?}");
+        ensure!(in_place > 0 || export == "copy", "{stats:?}");
+        exporter.stats(Command::Stop)?;
+        drop(readers);
+        ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces were not returned");
+        seen.push(format!("{in_place} in place, {} copied", stats.path("copied")));
+    }
+    Ok(seen.join("; "))
 }
 
 /// A decoder's memories name a stream other than the one that writes: frames are intact
