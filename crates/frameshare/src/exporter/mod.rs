@@ -31,6 +31,7 @@ mod error;
 mod frame;
 mod link;
 mod observe;
+mod owners;
 mod service;
 mod slot;
 mod state;

@@ -2,7 +2,7 @@
 
 //! Admission decisions: permission, credit, route, limits.
 
-use super::{LargeAreas, State};
+use super::State;
 use crate::{
     exporter::{
         error::SetupError,
@@ -270,8 +270,10 @@ impl State {
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
         let mut attachments = vec![Attachment::Queue(shares.queue), own(shares.claims_fd)];
-        attachments
-            .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
+        attachments.extend([
+            Attachment::File(self.metadata.file().clone()),
+            Attachment::Lent(Arc::new(shares.wake_fd)),
+        ]);
         attachments.extend(shares.timeline_fd.map(own));
         attachments.extend(shares.group.map(|group| Attachment::File(group.fd().clone())));
         Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
@@ -308,7 +310,7 @@ impl State {
             let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
             let packets = self.introduction(memory, first).map_err(failed)?;
             let link = &mut self.links[joining];
-            let large = self.large_areas.as_ref().map(LargeAreas::packet);
+            let large = self.metadata.large_areas();
             large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))
         });
         if let Err(ending) = introduced {

@@ -185,7 +185,7 @@ impl State {
                 let is_registered = download.slot.is_registered();
                 self.copies.count(if is_registered { "download" } else { "download-unregistered" });
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
-                let metadata = self.load_metadata(*source, descriptor.metadata);
+                let metadata = self.metadata.load(*source, descriptor.metadata);
                 // A large area may have become one that its new publication lacks.
                 let (length, encoded) = self.store_metadata(area, sequence, &metadata);
                 let descriptor = Descriptor { area, published, metadata: length, ..descriptor.clone() };

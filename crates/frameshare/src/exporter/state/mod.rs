@@ -17,8 +17,8 @@ mod downloads;
 mod gop;
 mod guard;
 mod history;
-mod large_areas;
 mod late_gpu;
+mod metadata;
 mod offers;
 mod other_users;
 mod pinned;
@@ -36,7 +36,6 @@ mod waiters;
 pub use admission::{Left, Promise, Shares};
 pub use gop::{Content, KeptUnits};
 pub use guard::Shared;
-pub use large_areas::LargeAreas;
 pub use late_gpu::Wanting;
 pub use waiters::Waiter;
 
@@ -45,12 +44,13 @@ use super::{
     error::SetupError,
     link::{Attachment, Ending, Link, WaitingFrame, Weight},
     observe::{Copies, Notice, RejectionLog},
+    owners::Metadata,
     slot::Generation,
 };
 use crate::{
     fence::Signals,
     memory::{self, Account, Accounts, select::Selected},
-    sys::{self, Label, Mapping, Peer, PendingWakes, SealedAgainst, Words, memfd, monotonic_ns},
+    sys::{self, Label, Peer, PendingWakes, monotonic_ns},
     video::VideoFormat,
 };
 use arrivals::Arrivals;
@@ -60,7 +60,6 @@ use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
     AreaIndex, MemoryKind, Sequence,
     message::{Format, Payload},
-    page::metadata_size,
 };
 use gop::Gop;
 use pinned::Pinned;
@@ -71,7 +70,6 @@ use std::{
     any::Any,
     collections::BTreeMap,
     mem,
-    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -166,9 +164,7 @@ pub struct State {
     closed: bool,
     /// The failure of the engine that closed the stream.
     failure: Option<String>,
-    metadata: Words,
-    large_areas: Option<LargeAreas>,
-    metadata_fd: Arc<OwnedFd>,
+    metadata: Metadata,
     readers_total: u64,
     copies: Copies,
     notices: Vec<Notice>,
@@ -217,10 +213,7 @@ pub struct State {
 
 impl State {
     pub fn new(config: Config, label: Label) -> Result<Self, SetupError> {
-        let size = metadata_size(config.max_slots);
-        let metadata_fd = memfd(&label.file("metadata"), size as u64)?;
-        let metadata = Mapping::writable(&metadata_fd, size)?;
-        SealedAgainst::ResizingAndWriting.seal(&metadata_fd)?;
+        let metadata = Metadata::new(config.max_slots, &label)?;
         let others = other_users::decide(&config, sys::udmabuf);
         Ok(Self {
             refusal_of_others: others.refusal,
@@ -252,9 +245,7 @@ impl State {
             ended: false,
             closed: false,
             failure: None,
-            metadata: metadata.into(),
-            large_areas: None,
-            metadata_fd: Arc::new(metadata_fd),
+            metadata,
             readers_total: 0,
             copies: Copies::default(),
             notices: others.notice.into_iter().collect(),

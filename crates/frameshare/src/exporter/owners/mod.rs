@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The parts of an exporter's state. Each owns its fields: no other file can read or change them.
+
+mod metadata;
+
+pub use metadata::{LargeAreas, Metadata};
