@@ -2,6 +2,10 @@
 
 //! The parts of an exporter's state. Each owns its fields: no other file can read or change them.
 
+mod copies;
 mod metadata;
+mod refusals;
+mod reports;
 
 pub use metadata::{LargeAreas, Metadata};
+pub use reports::Reports;

@@ -12,7 +12,7 @@ use crate::{
     },
     fence::{self, ExporterFence},
     memory::{Account, context_number, host::HostFile, select::why_not_in_place},
-    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, process_nonce},
+    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, monotonic_ns, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -70,6 +70,11 @@ impl State {
             let _ = socket.send(&packet, &[]);
         }
         self.note_refusal(peer, refusal);
+    }
+
+    /// Reports a refused reader or observer.
+    pub fn note_refusal(&mut self, peer: &Peer, refusal: &Ending) {
+        self.reports.note_refusal(peer, refusal, monotonic_ns());
     }
 
     /// Decides what a reader gets, and reserves its credit.
@@ -299,7 +304,7 @@ impl State {
     /// Takes in a reader: what it is sent first may have to wait like everything else. It begins
     /// with the `last` frame, if there is one; a download of that goes into `target`.
     pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>, target: Option<Slot>) {
-        self.notices.push(Notice::ReaderAdded(link.info.clone()));
+        self.reports.tell(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);
         self.links_changed = true;
         let joining = self.links.len() - 1;

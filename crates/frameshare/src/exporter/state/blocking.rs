@@ -94,7 +94,7 @@ impl State {
             next = next.min(Timeout::after(Some(until.saturating_sub(stalled))));
             Ok(())
         });
-        self.notices.extend(notices);
+        notices.into_iter().for_each(|notice| self.reports.tell(notice));
         self.end_leases(ended);
         next
     }

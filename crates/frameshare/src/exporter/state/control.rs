@@ -63,7 +63,7 @@ impl State {
         if is_news {
             let counts = |link: &&Link| link.copies_for_layout() && link.peer().is_own();
             let readers = self.links.iter().filter(counts).count();
-            self.notices.push(Notice::LayoutCopied { readers });
+            self.reports.tell(Notice::LayoutCopied { readers });
         }
     }
 

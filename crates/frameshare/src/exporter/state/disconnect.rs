@@ -10,6 +10,7 @@ use crate::{
         observe::Notice,
     },
     memory::frees_imports_first,
+    sys::monotonic_ns,
 };
 use frameshare_protocol::message::Reason;
 use std::mem;
@@ -55,7 +56,7 @@ impl State {
         let lost = link.lose_backlog(self.next);
         self.end_leases(lost);
         link.send_close(ending);
-        self.note_removal(&link, ending);
+        self.reports.note_removal(&link.info, ending, monotonic_ns());
         self.release_link(link);
     }
 
@@ -68,7 +69,7 @@ impl State {
         }
         let mut ended = link.lose_backlog(self.next);
         link.send_close(ending);
-        self.note_removal(&link, ending);
+        self.reports.note_removal(&link.info, ending, monotonic_ns());
         let revoked = link.leases.revoke_untaken(&mut ended);
         self.end_leases(ended);
         self.links_changed = true;
@@ -161,7 +162,7 @@ impl State {
     /// Closes the stream since the engine has failed, and reports it to the owner.
     pub fn fail(&mut self, why: &str) {
         self.failure.get_or_insert_with(|| why.into());
-        self.notices.push(Notice::Failed { why: why.into() });
+        self.reports.tell(Notice::Failed { why: why.into() });
         self.close(Reason::Failed, &format!("the exporter has failed: {why}"));
     }
 
@@ -184,7 +185,7 @@ impl State {
             let lost = link.lose_backlog(self.next);
             self.end_leases(lost);
             link.send_close(&ending);
-            self.note_removal(&link, &ending);
+            self.reports.note_removal(&link.info, &ending, monotonic_ns());
             self.draining.push(link);
         }
         self.links_changed = true;

@@ -5,7 +5,7 @@
 
 use super::{State, Urgency};
 use crate::{
-    exporter::{link::Ending, observe::DmaBufStats, slot::Slot},
+    exporter::{link::Ending, observe::DmaBufStats, owners::Reports, slot::Slot},
     sys::{Fences, Peer, PendingFences},
 };
 use frameshare_protocol::{MemoryKind, message::Reason};
@@ -64,19 +64,14 @@ impl DmaBufs {
     }
 
     /// Moves the user data of publications whose fences are signaled, or late, to `done`, and adds
-    /// a line for each late one to `warnings`.
-    fn collect(
-        &mut self,
-        timeout: Duration,
-        done: &mut Vec<Box<dyn Any + Send>>,
-        warnings: &mut Vec<String>,
-    ) {
+    /// a line for each late one to the log.
+    fn collect(&mut self, timeout: Duration, done: &mut Vec<Box<dyn Any + Send>>, reports: &mut Reports) {
         let is_settled = |one: &mut Unsettled| {
             let signaled =
                 one.slot.0.memory.dma_buf().map(|dma_buf| one.fences.are_signaled(dma_buf.as_fd()));
             let is_late = one.since.elapsed() > timeout;
             if is_late {
-                warnings.push(format!(
+                reports.warn(format!(
                     "a device has used {:?} for longer than the fence timeout ({timeout:?}): it returns to its owner",
                     one.slot.0.id
                 ));
@@ -146,7 +141,7 @@ impl State {
 
     pub(super) fn collect_dma_bufs(&mut self) {
         if self.dma_bufs.has_unsettled() {
-            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped, &mut self.warnings);
+            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped, &mut self.reports);
         }
     }
 }

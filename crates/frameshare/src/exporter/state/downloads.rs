@@ -183,7 +183,7 @@ impl State {
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
             } else if let Some(area) = self.open_publication(download.slot.clone(), None, None) {
                 let is_registered = download.slot.is_registered();
-                self.copies.count(if is_registered { "download" } else { "download-unregistered" });
+                self.reports.count_copy(if is_registered { "download" } else { "download-unregistered" });
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
                 let metadata = self.metadata.load(*source, descriptor.metadata);
                 // A large area may have become one that its new publication lacks.

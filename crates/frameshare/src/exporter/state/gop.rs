@@ -202,7 +202,7 @@ impl State {
         let recent = self.gop.requested.is_some_and(|at| now.duration_since(at) < BETWEEN_REQUESTS);
         if is_own && !recent && self.gop.last != Unit::Whole {
             self.gop.requested = Some(now);
-            self.notices.push(Notice::KeyUnitWanted);
+            self.reports.tell(Notice::KeyUnitWanted);
         }
     }
 }

@@ -120,14 +120,14 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Some((mut state, quiet)) = self.state.take() else { return };
         let shared = self.shared;
-        let notices = mem::take(&mut state.notices);
+        let notices = state.reports.take_notices();
         let has_notices = !notices.is_empty();
         if has_notices {
             // Queued with the state locked: another thread could otherwise queue later notices
             // first.
             shared.handler.queue(notices);
         }
-        let (dropped, warnings) = (mem::take(&mut state.dropped), mem::take(&mut state.warnings));
+        let (dropped, warnings) = (mem::take(&mut state.dropped), state.reports.take_warnings());
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = state.sleepers.take();
         let service_needed = links_changed || !state.trash.is_empty();

@@ -43,8 +43,7 @@ use super::{
     config::Config,
     error::SetupError,
     link::{Attachment, Ending, Link, WaitingFrame, Weight},
-    observe::{Copies, Notice, RejectionLog},
-    owners::Metadata,
+    owners::{Metadata, Reports},
     slot::Generation,
 };
 use crate::{
@@ -65,7 +64,6 @@ use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
 use returns::Demand;
-use snapshot::Incidents;
 use std::{
     any::Any,
     collections::BTreeMap,
@@ -166,10 +164,7 @@ pub struct State {
     failure: Option<String>,
     metadata: Metadata,
     readers_total: u64,
-    copies: Copies,
-    notices: Vec<Notice>,
-    rejections: RejectionLog,
-    incidents: Incidents,
+    reports: Reports,
     /// The reason to refuse every reader of another user, if there is one.
     refusal_of_others: Option<String>,
     /// Readers joined or left, or the set of readers with waiting messages changed.
@@ -203,8 +198,6 @@ pub struct State {
     waiters: Waiters,
     /// Readers that need a wake-up.
     sleepers: PendingWakes,
-    /// Lines for the log, to be written with the state unlocked: a logger is foreign code.
-    warnings: Vec<String>,
     /// User data of ended publications, to be dropped with the state unlocked.
     dropped: Vec<Box<dyn Any + Send>>,
     /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
@@ -215,6 +208,8 @@ impl State {
     pub fn new(config: Config, label: Label) -> Result<Self, SetupError> {
         let metadata = Metadata::new(config.max_slots, &label)?;
         let others = other_users::decide(&config, sys::udmabuf);
+        let mut reports = Reports::default();
+        others.notice.into_iter().for_each(|notice| reports.tell(notice));
         Ok(Self {
             refusal_of_others: others.refusal,
             memory: memory::select::select(config.memory, config.gpu.as_ref())?,
@@ -247,10 +242,7 @@ impl State {
             failure: None,
             metadata,
             readers_total: 0,
-            copies: Copies::default(),
-            notices: others.notice.into_iter().collect(),
-            rejections: RejectionLog::default(),
-            incidents: Incidents::default(),
+            reports,
             links_changed: false,
             wanted_urgency: Urgency::None,
             poll_after_publication: None,
@@ -268,7 +260,6 @@ impl State {
             ended_leases: Vec::new(),
             sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
-            warnings: Vec::new(),
             dropped: Vec::new(),
             trash: Vec::new(),
         })

@@ -1,42 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Snapshots for observers, and the evictions and refusals in them.
+//! Snapshots for observers.
 
 use super::State;
 use crate::{
     exporter::{
         config::{Config, History, LosslessReaders, SlowReaders},
         link::{Ending, Link},
-        observe::{Notice, ReaderStats},
+        observe::ReaderStats,
         slot::Generation,
     },
     sys::{Peer, monotonic_ns},
 };
 use frameshare_protocol::{
     MemoryKind,
-    limits::{MAX_GENERATIONS, MAX_INCIDENTS, MAX_MESSAGE},
+    limits::{MAX_GENERATIONS, MAX_MESSAGE},
     message::{
-        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Reason, Rights, SlowTreatment,
-        Snapshot, StreamCounters, StreamLimits,
+        ExporterInfo, GenerationInfo, LosslessAllowed, ReaderState, Reason, Rights, SlowTreatment, Snapshot,
+        StreamCounters, StreamLimits,
     },
 };
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
-
-/// The last evictions and refusals, oldest first.
-#[derive(Debug, Default)]
-pub struct Incidents(VecDeque<Incident>);
-
-impl Incidents {
-    fn add(&mut self, incident: Incident) {
-        if self.0.len() >= MAX_INCIDENTS {
-            self.0.pop_front();
-        }
-        self.0.push_back(incident);
-    }
-}
+use std::time::Duration;
 
 impl State {
     /// Returns the reason to refuse an observer, if there is one: users that may not read may not
@@ -55,41 +39,6 @@ impl State {
             may_be_lossless: self.config.may_be_lossless(peer),
             may_have_gpu_memory: self.config.may_have_gpu_memory(peer),
         }
-    }
-
-    /// Reports a refused reader or observer to the owner, and keeps the refusal for observers.
-    /// Repeated ones of a process are kept once a second, so that they do not displace others.
-    pub fn note_refusal(&mut self, peer: &Peer, refusal: &Ending) {
-        let notice = self.rejections.note(peer, refusal.text.clone(), Instant::now());
-        if let Some(Notice::ReaderRefused { pid, uid, why }) = &notice {
-            self.incidents.add(Incident {
-                time: monotonic_ns(),
-                reader: None,
-                pid: *pid,
-                uid: *uid,
-                name: String::new(),
-                reason: refusal.reason,
-                text: why.clone(),
-            });
-        }
-        self.notices.extend(notice);
-    }
-
-    /// Reports a removed reader to the owner, and keeps an eviction for observers.
-    pub(super) fn note_removal(&mut self, link: &Link, ending: &Ending) {
-        let (reader, why) = (link.info.clone(), ending.text.clone());
-        if ending.reason != Reason::Stopped {
-            self.incidents.add(Incident {
-                time: monotonic_ns(),
-                reader: Some(reader.id),
-                pid: reader.pid,
-                uid: reader.uid,
-                name: reader.name.clone(),
-                reason: ending.reason,
-                text: why.clone(),
-            });
-        }
-        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
     /// The kind of adopted memory, if there is any.
@@ -135,7 +84,7 @@ impl State {
             },
             readers: readers.map(|(link, stats)| reader(link, stats, kind, self.adopts())).collect(),
             generations: self.generations.iter_mut().skip(skipped).map(generation).collect(),
-            incidents: self.incidents.0.iter().cloned().collect(),
+            incidents: self.reports.incidents(),
         }
     }
 }
@@ -206,28 +155,5 @@ fn limits(config: &Config) -> StreamLimits {
         max_retired_bytes: config.max_retired_bytes,
         max_gop_bytes: config.max_gop_bytes,
         fence: config.fence,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn newest_incidents_are_kept() {
-        let mut incidents = Incidents::default();
-        for time in 0..100 {
-            incidents.add(Incident {
-                time,
-                reader: None,
-                pid: 1,
-                uid: 2,
-                name: String::new(),
-                reason: Reason::Failed,
-                text: String::new(),
-            });
-        }
-        let times: Vec<_> = incidents.0.iter().map(|incident| incident.time).collect();
-        assert_eq!(times, Vec::from_iter(100 - MAX_INCIDENTS as u64..100));
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 impl State {
     /// Counts a copy of a frame, and returns the number of those for its reason.
     pub fn count_copy(&mut self, reason: &'static str) -> u64 {
-        self.copies.count(reason)
+        self.reports.count_copy(reason)
     }
 
     fn reader_stats(&self, link: &Link) -> ReaderStats {
@@ -58,7 +58,7 @@ impl State {
             gop_bytes: self.gop.bytes(),
             max_gop_bytes: self.config.max_gop_bytes,
             readers_total: self.readers_total,
-            copies: self.copies.all(),
+            copies: self.reports.copies(),
             dma_bufs: self.dma_bufs.stats,
             is_mps_client: self.config.gpu.as_ref().is_some_and(|gpu| gpu.device().is_mps_client()),
         }

@@ -1,36 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Log of refused readers: one line for each process and time span, not one for each attempt.
+//! Refused readers: one line for each process and time span, not one for each attempt.
 
-use super::notice::Notice;
-use crate::sys::Peer;
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use crate::{exporter::observe::Notice, sys::Peer};
+use std::collections::BTreeMap;
 
-/// Minimum time between two lines about one process.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Minimum time between two lines about one process, in ns.
+const PAUSE: u64 = 1_000_000_000;
 /// Maximum number of remembered processes. Further ones are not reported until others are
 /// forgotten.
 const MAX_PROCESSES: usize = 64;
 
 /// Recently refused processes.
 #[derive(Debug, Default)]
-pub struct RejectionLog(BTreeMap<(u32, u32), Refused>);
+pub struct Refusals(BTreeMap<(u32, u32), Refused>);
 
 #[derive(Debug)]
 struct Refused {
-    reported: Instant,
+    /// In ns of `CLOCK_MONOTONIC`.
+    reported: u64,
     unreported: u64,
 }
 
-impl RejectionLog {
+impl Refusals {
     /// Returns the notice of a refusal, if one is due; the next line about the process counts
     /// unreported ones.
-    pub fn note(&mut self, peer: &Peer, mut why: String, now: Instant) -> Option<Notice> {
+    pub fn note(&mut self, peer: &Peer, mut why: String, now: u64) -> Option<Notice> {
         let key = (peer.uid, peer.pid);
-        let recent = |refused: &Refused| now.duration_since(refused.reported) < PAUSE;
+        let recent = |refused: &Refused| now.saturating_sub(refused.reported) < PAUSE;
         if let Some(refused) = self.0.get_mut(&key).filter(|refused| recent(refused)) {
             refused.unreported += 1;
             return None;
@@ -58,8 +55,8 @@ mod tests {
     #[test]
     fn repeated_refusals_of_a_process_are_reported_once_a_second() {
         let peer = |pid| Peer { pid, uid: 1, gids: Vec::new(), gone: None };
-        let (mut rejections, start) = (RejectionLog::default(), Instant::now());
-        let mut why = |pid, now| match rejections.note(&peer(pid), "no".into(), now) {
+        let (mut refusals, start) = (Refusals::default(), 7 * PAUSE);
+        let mut why = |pid, now| match refusals.note(&peer(pid), "no".into(), now) {
             Some(Notice::ReaderRefused { why, .. }) => Some(why),
             _ => None,
         };
