@@ -2,10 +2,12 @@
 
 //! The parts of an exporter's state. Each owns its fields: no other file can read or change them.
 
+mod announcement;
 mod copies;
 mod metadata;
 mod refusals;
 mod reports;
 
+pub use announcement::{Announcement, Change};
 pub use metadata::{LargeAreas, Metadata};
 pub use reports::Reports;

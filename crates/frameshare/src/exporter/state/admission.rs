@@ -308,12 +308,12 @@ impl State {
         self.links.push(link);
         self.links_changed = true;
         let joining = self.links.len() - 1;
-        let memory = self.links[joining].memory_of_frames(self.announced);
+        let memory = self.links[joining].memory_of_frames(self.announcement.memory());
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
         let link = &mut self.links[joining];
         let introduced = link.send_packet(welcome).and_then(|()| {
             let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
-            let packets = self.introduction(memory, first).map_err(failed)?;
+            let packets = self.announcement.introduction(memory, first, self.next).map_err(failed)?;
             let link = &mut self.links[joining];
             let large = self.metadata.large_areas();
             large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))

@@ -4,7 +4,6 @@
 //! presentation times they were.
 
 use super::State;
-use crate::video::period_ns;
 use frameshare_protocol::limits::{automatic_credit, automatic_queue};
 
 /// Maximum of [`Arrivals::lead`]: a stream that is published faster than it plays has no use for
@@ -65,31 +64,26 @@ impl State {
 
     /// Adapts the queues of readers that leave it to the exporter.
     pub(super) fn adapt_queues(&mut self) {
-        let frames = automatic_queue(self.period(), self.lead());
+        let frames = automatic_queue(self.announcement.period(), self.lead());
         self.links.iter_mut().for_each(|link| link.adapt_queue(frames));
     }
 
     /// Returns the credit that suits the stream; a high one before the first frame tells its lead.
     pub(super) fn usual_credit(&self) -> u32 {
         match self.arrivals.lead {
-            Some(lead) => automatic_credit(self.period(), lead),
-            None => automatic_credit(self.period(), 0).max(CREDIT_BEFORE_FRAMES),
+            Some(lead) => automatic_credit(self.announcement.period(), lead),
+            None => automatic_credit(self.announcement.period(), 0).max(CREDIT_BEFORE_FRAMES),
         }
     }
 
     /// Returns the maximum number of untaken frames of a `latest` reader that leaves it to the
     /// exporter.
     pub(super) fn automatic_queue(&self, credit: u32) -> u32 {
-        automatic_queue(self.period(), self.lead()).min(credit)
+        automatic_queue(self.announcement.period(), self.lead()).min(credit)
     }
 
     fn lead(&self) -> u64 {
         self.arrivals.lead.unwrap_or(0)
-    }
-
-    /// Returns the duration of a frame in ns, if the format tells it.
-    fn period(&self) -> Option<u64> {
-        self.format.as_ref().and_then(|format| period_ns(&format.caps))
     }
 }
 

@@ -6,41 +6,30 @@ use super::State;
 use crate::{
     event::Event,
     exporter::{
-        link::{Attachment, Ending, Link, Packet, is_exhausted},
+        link::{Ending, Link, Packet, is_exhausted},
         observe::Notice,
+        owners::Change,
     },
-    video::VideoFormat,
 };
 use frameshare_protocol::{
-    MemoryKind, Plane, Sequence,
+    Plane,
     message::{Format, Payload, Reason, ToReader},
 };
-use std::{io, mem};
-
-/// The media type of a format, such as `video/x-h264`.
-fn media_type(format: &Format) -> &str {
-    format.caps.split([',', ';', '(']).next().unwrap_or_default().trim()
-}
 
 impl State {
     pub fn set_format(&mut self, format: Format) {
         self.go_on();
-        if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
-            return;
-        }
+        let announced = self.kind();
+        let Some(change) = self.announcement.set_format(&format, announced) else { return };
         // Units may depend on those of the format before, which readers have got, if only fields
         // of the caps have changed.
-        match self.format.as_ref().is_some_and(|last| media_type(last) == media_type(&format)) {
-            true => self.drop_units(),
-            false => self.drop_gop(),
+        match change {
+            Change::Media => self.drop_gop(),
+            Change::Caps | Change::Memory => self.drop_units(),
         }
-        self.renew |= self.format.as_ref() != Some(&format);
+        self.renew |= change != Change::Memory;
         self.forget_last();
-        self.video = VideoFormat::of_caps(&format.caps).ok();
-        self.format = Some(format);
-        self.announced = self.kind();
-        let (before, announced) = (self.next, self.announced);
-        let Some(format) = self.format.clone() else { return };
+        let before = self.next;
         self.arrivals.reset();
         self.adapt_queues();
         self.each_link(|link| {
@@ -52,7 +41,7 @@ impl State {
 
     /// Returns the first of a frame's planes whose rows overlap. Readers refuse such a frame.
     pub fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
-        self.video.as_ref()?.overlapping_plane(planes)
+        self.announcement.overlapping_plane(planes)
     }
 
     /// Records that a reader copies frames for their layout, and counts those of the exporter's own
@@ -82,12 +71,13 @@ impl State {
         }
         if let (true, ToReader::Event { payload, .. }) = (event.sticky, message) {
             let sealed = packet.and_then(|packet| packet.sealed());
-            self.sticky.insert(event.kind, sealed.unwrap_or((payload, Vec::new())));
+            let (payload, files) = sealed.unwrap_or((payload, Vec::new()));
+            self.announcement.keep_event(event.kind, payload, files);
         }
     }
 
     pub fn end_of_stream(&mut self) {
-        if !mem::replace(&mut self.ended, true) {
+        if self.announcement.end() {
             self.drop_gop();
             self.each_link(Link::report_skipped);
             self.send_all(&ToReader::EndOfStream { before: self.next });
@@ -96,25 +86,7 @@ impl State {
 
     /// Continues a stream that had ended.
     pub fn go_on(&mut self) {
-        self.ended = false;
-    }
-
-    /// Returns the messages for a joining reader, except those about slots: stream-start, format,
-    /// sticky events, end. `memory` is the kind in which it gets frames, `before` the first one.
-    pub fn introduction(&self, memory: MemoryKind, before: Sequence) -> io::Result<Vec<Packet>> {
-        let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
-        let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
-            let message = ToReader::Event { before, kind: *kind, sticky: true, payload: payload.clone() };
-            if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
-        };
-        // A stream-start after the format would start another stream than the one that the format
-        // describes.
-        let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
-        let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
-        let end = self.ended.then_some(ToReader::EndOfStream { before: self.next });
-        let packet = |message: ToReader| Packet::new(&message);
-        let packets = start.into_iter().chain(format.map(packet)).chain(others).chain(end.map(packet));
-        packets.map(|packet| packet.map(Packet::kept)).collect()
+        self.announcement.go_on();
     }
 
     /// Sends one message to every reader.

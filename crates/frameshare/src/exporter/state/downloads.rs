@@ -70,7 +70,7 @@ impl State {
         if link.begin_downloads(choice) {
             return Ok(());
         }
-        let (before, format) = (self.next, self.format.clone());
+        let (before, format) = (self.next, self.announcement.format().cloned());
         format.map_or(Ok(()), |format| {
             link.send(&ToReader::Format { before, memory: MemoryKind::Host, format })
         })

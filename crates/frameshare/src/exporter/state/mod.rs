@@ -42,24 +42,20 @@ pub use waiters::Waiter;
 use super::{
     config::Config,
     error::SetupError,
-    link::{Attachment, Ending, Link, WaitingFrame, Weight},
-    owners::{Metadata, Reports},
+    link::{Ending, Link, WaitingFrame, Weight},
+    owners::{Announcement, Metadata, Reports},
     slot::Generation,
 };
 use crate::{
     fence::Signals,
     memory::{self, Account, Accounts, select::Selected},
     sys::{self, Label, Peer, PendingWakes, monotonic_ns},
-    video::VideoFormat,
 };
 use arrivals::Arrivals;
 use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
-use frameshare_protocol::{
-    AreaIndex, MemoryKind, Sequence,
-    message::{Format, Payload},
-};
+use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
 use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
@@ -149,16 +145,9 @@ pub struct State {
     /// Time of the last publication; 0 before the first.
     last_published: u64,
     arrivals: Arrivals,
-    format: Option<Format>,
-    /// The same, if it is raw video whose planes are known.
-    video: Option<VideoFormat>,
-    /// The kind of memory that was announced with the format.
-    announced: MemoryKind,
-    /// Sticky events by kind: the payload of the last one, and its file if it has one.
-    sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
+    announcement: Announcement,
     /// Copies of the units since the last key unit.
     gop: Gop,
-    ended: bool,
     closed: bool,
     /// The failure of the engine that closed the stream.
     failure: Option<String>,
@@ -232,12 +221,8 @@ impl State {
             next: Sequence::FIRST,
             last_published: 0,
             arrivals: Arrivals::default(),
-            format: None,
-            video: None,
-            announced: MemoryKind::Host,
-            sticky: BTreeMap::new(),
+            announcement: Announcement::default(),
             gop: Gop::default(),
-            ended: false,
             closed: false,
             failure: None,
             metadata,

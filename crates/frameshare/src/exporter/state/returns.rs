@@ -84,7 +84,7 @@ impl State {
     pub(super) fn returns_urgency(&self) -> Urgency {
         if self.count_unreturned() == 0 && !self.fences_pending {
             Urgency::None
-        } else if self.closed || self.ended || !self.draining.is_empty() {
+        } else if self.closed || self.announcement.has_ended() || !self.draining.is_empty() {
             // No publication follows, or a teardown waits.
             Urgency::Unhurried
         } else {

@@ -56,7 +56,7 @@ impl State {
             time: monotonic_ns(),
             exporter: ExporterInfo { session: self.session, is_mps_client: stats.is_mps_client, ..exporter },
             // Longer caps fit into no message for readers either.
-            format: self.format.clone().filter(|format| format.caps.len() < MAX_MESSAGE),
+            format: self.announcement.format().filter(|format| format.caps.len() < MAX_MESSAGE).cloned(),
             memory: kind,
             memory_why: stats.memory.why,
             gpu: self
@@ -79,7 +79,7 @@ impl State {
                 gop_bytes: stats.gop_bytes,
                 readers_total: stats.readers_total,
                 observers,
-                ended: self.ended,
+                ended: self.announcement.has_ended(),
                 copies: stats.copies,
             },
             readers: readers.map(|(link, stats)| reader(link, stats, kind, self.adopts())).collect(),

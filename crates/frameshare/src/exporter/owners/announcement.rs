@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What readers are told of the stream besides its frames.
+
+use crate::{
+    event::Event,
+    exporter::link::{Attachment, Packet},
+    video::{VideoFormat, period_ns},
+};
+use frameshare_protocol::{
+    MemoryKind, Plane, Sequence,
+    message::{Format, Payload, ToReader},
+};
+use std::{collections::BTreeMap, io, mem};
+
+/// Owns the present format, the last sticky event of each kind, and whether the stream has ended:
+/// what a joining reader is told first. It sends nothing itself.
+#[derive(Debug)]
+pub struct Announcement {
+    format: Option<Format>,
+    /// The same, if it is raw video whose planes are known.
+    video: Option<VideoFormat>,
+    /// The kind of memory that was announced with the format.
+    memory: MemoryKind,
+    /// Sticky events by kind: the payload of the last one, and its file if it has one.
+    sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
+    ended: bool,
+}
+
+impl Default for Announcement {
+    fn default() -> Self {
+        Self { format: None, video: None, memory: MemoryKind::Host, sticky: BTreeMap::new(), ended: false }
+    }
+}
+
+/// A change of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The kind of memory alone.
+    Memory,
+    /// Fields of the caps.
+    Caps,
+    /// The media type.
+    Media,
+}
+
+impl Announcement {
+    /// Announces a format whose frames are in memory of this kind. Returns what changes, if
+    /// anything does.
+    pub fn set_format(&mut self, format: &Format, memory: MemoryKind) -> Option<Change> {
+        let last = self.format.as_ref();
+        let change = match last.map(media_type) == Some(media_type(format)) {
+            false => Change::Media,
+            true if last != Some(format) => Change::Caps,
+            true if self.memory != memory => Change::Memory,
+            true => return None,
+        };
+        self.video = VideoFormat::of_caps(&format.caps).ok();
+        (self.format, self.memory) = (Some(format.clone()), memory);
+        Some(change)
+    }
+
+    /// The present format.
+    pub fn format(&self) -> Option<&Format> {
+        self.format.as_ref()
+    }
+
+    /// The kind of memory that was announced with the format.
+    pub fn memory(&self) -> MemoryKind {
+        self.memory
+    }
+
+    /// The duration of a frame in ns, if the format tells it.
+    pub fn period(&self) -> Option<u64> {
+        self.format.as_ref().and_then(|format| period_ns(&format.caps))
+    }
+
+    /// Returns the first of a frame's planes whose rows overlap. Readers refuse such a frame.
+    pub fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
+        self.video.as_ref()?.overlapping_plane(planes)
+    }
+
+    /// Keeps a sticky event in place of the last one of its kind.
+    pub fn keep_event(&mut self, kind: u32, payload: Payload, files: Vec<Attachment>) {
+        self.sticky.insert(kind, (payload, files));
+    }
+
+    /// Announces the end of the stream. Returns true if it had not ended.
+    pub fn end(&mut self) -> bool {
+        !mem::replace(&mut self.ended, true)
+    }
+
+    /// Continues a stream that had ended.
+    pub fn go_on(&mut self) {
+        self.ended = false;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns the messages for a joining reader, except those about slots: stream-start, format,
+    /// sticky events, end. `memory` is the kind in which it gets frames, `before` the first one,
+    /// `next` the next one of the stream.
+    pub fn introduction(
+        &self,
+        memory: MemoryKind,
+        before: Sequence,
+        next: Sequence,
+    ) -> io::Result<Vec<Packet>> {
+        let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
+        let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
+            let message = ToReader::Event { before, kind: *kind, sticky: true, payload: payload.clone() };
+            if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
+        };
+        // A stream-start after the format would start another stream than the one that the format
+        // describes.
+        let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
+        let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
+        let end = self.ended.then_some(ToReader::EndOfStream { before: next });
+        let packet = |message: ToReader| Packet::new(&message);
+        let packets = start.into_iter().chain(format.map(packet)).chain(others).chain(end.map(packet));
+        packets.map(|packet| packet.map(Packet::kept)).collect()
+    }
+}
+
+/// The media type of a format, such as `video/x-h264`.
+fn media_type(format: &Format) -> &str {
+    format.caps.split([',', ';', '(']).next().unwrap_or_default().trim()
+}
