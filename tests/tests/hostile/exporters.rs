@@ -7,27 +7,41 @@ use frameshare_tests::{
     process::{Outcome, Process, TestRun},
     skip,
 };
+use serde_json::Value;
 
-/// Runs a reader against every attack, and lets `check` judge the result.
+/// Frames that the honest exporter publishes.
+const HONEST: usize = 100;
+
+/// Runs a reader against an exporter. Returns what the exporter reports, and the reader's result.
+fn against(reader: impl Fn(&TestRun, &str) -> Process, name: &str) -> (Value, Outcome) {
+    let run = TestRun::new();
+    let path = run.path("s.sock");
+    let mut exporter = run.hostile(&format!("exporter {} {name} stay", path.display()));
+    exporter.wait_for("open");
+    let reader = reader(&run, &path.display().to_string());
+    let done = exporter.wait_for("done");
+    let outcome = reader.finish();
+    exporter.kill();
+    println!("{name}: {done}");
+    (done, outcome)
+}
+
+/// Runs a reader against every attack, and lets `check` judge the result. Before that, it gets the
+/// frames of the same exporter without an attack: it refuses no handshake.
 fn against_all(
     reader: impl Fn(&TestRun, &str) -> Process + Sync,
-    check: impl Fn(&str, bool, &Outcome) + Sync,
+    frames: impl Fn(&Outcome) -> usize,
+    check: impl Fn(&str, &Value, &Outcome) + Sync,
 ) {
+    let (_, honest) = against(&reader, "honest");
+    assert!(honest.ok && frames(&honest) == HONEST, "{} frames: {}", frames(&honest), honest.stderr);
     for_each_attack("exporter", |name| {
-        let run = TestRun::new();
-        let path = run.path("s.sock");
-        let mut attacker = run.hostile(&format!("exporter {} {name} stay", path.display()));
-        attacker.wait_for("open");
-        let reader = reader(&run, &path.display().to_string());
-        let done = attacker.wait_for("done");
-        let outcome = reader.finish();
-        attacker.kill();
-        println!("{name}: {done}");
+        let (done, outcome) = against(&reader, name);
         let must_give_up = done["fate"] == "GivesUp" && done["refused"] == false;
         assert!(!must_give_up || done["gave_up"] == true, "{name}: the reader goes on\n{}", outcome.stderr);
         assert_eq!(outcome.signal, None, "{name}: {}", outcome.stderr);
         assert!(!outcome.stderr.contains("panicked"), "{name}: {}", outcome.stderr);
-        check(name, must_give_up, &outcome);
+        check(name, &done, &outcome);
     });
 }
 
@@ -35,7 +49,10 @@ fn reader_survives(kernel: &str) {
     let reader = |run: &TestRun, path: &str| {
         run.peer_by(kernel, &format!("read --socket {path} --sum yes --timeout-ms 2000 --hold 1"))
     };
-    against_all(reader, |name, _, outcome| {
+    let frames = |outcome: &Outcome| outcome.events("frame").len();
+    against_all(reader, frames, |name, done, outcome| {
+        let is_connected = !outcome.events("connected").is_empty();
+        assert!(done["fate"] != "GoesOn" || is_connected, "{name}: refused: {}", outcome.stderr);
         assert!(!outcome.ok, "{name}: it took the stream for a good one");
         let end = outcome.events("summary").pop().map(|summary| summary["end"].to_string());
         let said = end.unwrap_or_else(|| outcome.stderr.trim_end().to_owned());
@@ -50,7 +67,10 @@ fn source_survives(kernel: &str) {
         );
         run.gst_by(&format!("{kernel} env G_DEBUG=fatal-criticals"), &pipeline)
     };
-    against_all(source, |name, _, outcome| {
+    // Each buffer is printed from its first byte on.
+    let frames =
+        |outcome: &Outcome| outcome.lines.iter().filter(|line| line.starts_with("00000000 ")).count();
+    against_all(source, frames, |name, _, outcome| {
         assert!(!outcome.ok && outcome.stderr.contains("ERROR"), "{name}: {}", outcome.stderr);
         // A critical is an error of the caller in GStreamer's view.
         assert!(!outcome.stderr.contains("CRITICAL"), "{name}: {}", outcome.stderr);

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     flags,
     sync::lock,
-    times::{Consumer, First, LiveTime, Timestamps},
+    times::{self, Consumer, First, LiveTime, Timestamps},
 };
 use frameshare::{
     Interrupt,
@@ -42,7 +42,7 @@ const SKIPS_SILENTLY: Duration = Duration::from_secs(5);
 fn last_until_segment(buffer: &mut gst::BufferRef, live_time: &LiveTime) {
     let left = buffer.pts().and_then(|pts| live_time.before_segment(pts));
     if let (Some(left), None) = (left, buffer.duration()) {
-        buffer.set_duration(left + gst::ClockTime::from_mseconds(1));
+        buffer.set_duration(times::sum(left, gst::ClockTime::from_mseconds(1)));
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
     meta::budget::Budget,
     pipeline, program,
     sync::lock,
-    times::{FileTime, LiveTime, PipelineClock},
+    times::{self, FileTime, LiveTime, PipelineClock},
     uri,
 };
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -292,7 +292,8 @@ impl BaseSrcImpl for FrameshareSrc {
             let credit = self.figures.credit.load(Relaxed);
             let exporters = gst::ClockTime::from_nseconds(self.figures.latency.load(Relaxed));
             let longest = latency::longest(&settings, credit, frame);
-            query.set(true, settings.latency + exporters, longest.map(|longest| longest + exporters));
+            let with_exporters = |latency| times::sum(latency, exporters);
+            query.set(true, with_exporters(settings.latency), longest.map(with_exporters));
             return true;
         }
         if query.type_() == gst::QueryType::Context && self.cuda.query(&*self.obj(), query) {

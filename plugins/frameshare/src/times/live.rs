@@ -168,7 +168,7 @@ impl LiveTime {
         if let Some(time) = buffer.pts().max(buffer.dts()) {
             // A picture that is shown now ends when the next frame is due.
             let duration = buffer.duration().filter(|_| !self.is_start);
-            let end = time + duration.unwrap_or_default();
+            let end = super::sum(time, duration.unwrap_or_default());
             self.end = self.end.max(end.nseconds().into());
         }
     }
@@ -248,6 +248,18 @@ mod tests {
         let skipped = [(true, false), (true, true), (false, true), (false, false), (false, true)];
         let skipped = skipped.map(|(is_kept, is_delta)| time.skips(is_kept, is_delta));
         assert_eq!(skipped, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn frames_of_the_last_possible_time_do_not_overflow() {
+        gst::init().unwrap();
+        let mut time = LiveTime::default();
+        time.start(First { is_kept_unit: false, ..kept(0, 0) }, Consumer::Viewer);
+        let mut buffer = gst::Buffer::new();
+        buffer.get_mut().unwrap().set_pts(gst::ClockTime::MAX);
+        buffer.get_mut().unwrap().set_duration(gst::ClockTime::MAX);
+        time.pushed(&buffer);
+        assert_eq!(time.end, i128::from(gst::ClockTime::MAX.nseconds()));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) use latency::Latency;
 pub(crate) use live::{Consumer, First, LiveTime};
 pub(crate) use published::{Running, Times};
 pub(crate) use timeline::Timeline;
-pub(crate) use timestamps::{Timestamps, nearest};
+pub(crate) use timestamps::{Timestamps, nearest, sum};
 
 #[cfg(test)]
 mod tests;

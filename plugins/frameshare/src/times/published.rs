@@ -37,7 +37,7 @@ impl Running {
             gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
         };
         let shown = match duration {
-            Some(duration) if segment.rate() < 0.0 => pts.map(|pts| pts + duration),
+            Some(duration) if segment.rate() < 0.0 => pts.map(|pts| super::sum(pts, duration)),
             _ => pts,
         };
         let rate = segment.rate().abs();

@@ -84,6 +84,12 @@ impl Timestamps {
     }
 }
 
+/// Returns the sum of two times, or the last valid buffer time if that is less: peers and files may
+/// say any times, and the operator of `ClockTime` panics or overflows.
+pub(crate) fn sum(one: gst::ClockTime, other: gst::ClockTime) -> gst::ClockTime {
+    nearest(i128::from(one.nseconds()) + i128::from(other.nseconds()))
+}
+
 /// Returns the nearest valid buffer time.
 pub(crate) fn nearest(time: i128) -> gst::ClockTime {
     gst::ClockTime::from_nseconds(time.clamp(0, i128::from(u64::MAX - 1)) as u64)
@@ -127,5 +133,7 @@ mod tests {
         assert!(time.of(u64::MAX - 1) > Some(gst::ClockTime::from_seconds(1)));
         assert_eq!(time.duration(u64::MAX), None);
         assert!(time.of_gap(u64::MAX - 1, Some(u64::MAX - 1)).is_some());
+        let (most, one) = (gst::ClockTime::MAX, gst::ClockTime::NSECOND);
+        assert_eq!([sum(most, one), sum(most, most), sum(most - one, one)], [most; 3]);
     }
 }

@@ -64,7 +64,8 @@ fn run() -> Result<()> {
             exporter::run(path, exporter::Fate::GivesUp, |listener| attack(file, listener))?;
         }
         ["exporter", path, name] => {
-            let attack = exporter::ATTACKS.iter().find(|(known, _)| *known == name);
+            let mut attacks = exporter::ATTACKS.iter().chain([&exporter::HONEST]);
+            let attack = attacks.find(|(known, _)| *known == name);
             let (_, (fate, attack)) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
             exporter::run(Path::new(path), *fate, attack)?;
         }

@@ -4,14 +4,100 @@
 
 use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
-use frameshare::{AreaIndex, Descriptor, Sequence, SlotId};
+use frameshare::{AreaIndex, Descriptor, Sequence, SlotId, monotonic_ns};
 use frameshare_protocol::{
     limits::{LARGE_AREA, METADATA_AREA},
     message::ToReader,
+    page::queue,
 };
 use frameshare_tests::random::Random;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
-use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
+use std::{
+    os::fd::AsFd,
+    sync::atomic::Ordering::Relaxed,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Frames of an exporter that does nothing wrong.
+const HONEST: u64 = 100;
+
+/// Publishes frames, each after the reader has taken the ones before, and ends the stream: the
+/// control of all attacks. A reader that refused each handshake would survive them, too.
+pub fn honest(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    while exporter.next <= Sequence(HONEST) {
+        wait_until_taken(&exporter);
+        exporter.publish(1, SLOT);
+    }
+    exporter.send_message(&ToReader::EndOfStream { before: exporter.next }, None)?;
+    exporter.wake_reader();
+    Ok(exporter)
+}
+
+/// Numbers at which 32-bit and 64-bit ones end or change their sign.
+const ENDS: [u64; 9] = [
+    0,
+    i32::MAX as u64,
+    u32::MAX as u64,
+    1 << 32,
+    i64::MAX as u64 - 1,
+    i64::MAX as u64,
+    i64::MIN as u64,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+/// Each time and each flag of a frame is at one of its ends, alone and together with all others,
+/// and so is the number of messages that the exporter says it has sent.
+pub fn numbers_at_their_ends(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
+    exporter.format("video/x-raw,format=NV12,width=64,height=64,framerate=30/1")?;
+    exporter.slot(1, SLOT)?;
+    let set: [fn(&mut Descriptor, u64); 7] = [
+        |frame, end| frame.pts = Some(end),
+        |frame, end| frame.dts = Some(end),
+        |frame, end| frame.duration = Some(end),
+        |frame, end| frame.media_offset = Some(end),
+        |frame, end| frame.media_offset_end = Some(end),
+        |frame, end| frame.published = end,
+        |frame, end| frame.flags = end,
+    ];
+    for end in ENDS {
+        for one in set.iter().map(std::slice::from_ref).chain([&set[..]]) {
+            wait_until_taken(&exporter);
+            let slot = SlotId { generation: 1, index: 0 };
+            let mut frame = Descriptor { slot, size: SLOT, published: monotonic_ns(), ..Default::default() };
+            one.iter().for_each(|set| set(&mut frame, end));
+            exporter.queue[queue::SENT].store(end, Relaxed);
+            exporter.publish_as(frame);
+        }
+    }
+    Ok(exporter)
+}
+
+/// All frames up to the last possible number are said not to be for this reader, and one of them
+/// comes after that.
+pub fn skipped_to_the_end(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    wait_until_asleep(&exporter);
+    exporter.send_message(&ToReader::Skipped { before: Sequence(u64::MAX) }, None)?;
+    exporter.queue[queue::HEAD].store(u64::MAX, Relaxed);
+    exporter.producer.take_sleeper();
+    exporter.wake_reader();
+    wait_until_asleep(&exporter);
+    exporter.next = Sequence((1 << 62) - 2);
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+/// Waits until the reader has nothing to do.
+fn wait_until_asleep(exporter: &RawExporter) {
+    let end = Instant::now() + PATIENCE;
+    while !exporter.producer.reader_sleeps() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 fn publish(listener: &Listener, descriptor: Descriptor) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;

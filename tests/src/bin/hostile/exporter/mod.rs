@@ -43,7 +43,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 114] = [
+pub const ATTACKS: [(&str, How); 116] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -122,6 +122,8 @@ pub const ATTACKS: [(&str, How); 114] = [
     ("frame-of-no-slot", (GivesUp, frames::of_no_slot)),
     ("frame-again", (GivesUp, frames::again)),
     ("frame-far-ahead", (GoesOn, frames::far_ahead)),
+    ("frame-numbers-at-their-ends", (GoesOn, frames::numbers_at_their_ends)),
+    ("frame-skipped-to-the-end", (GivesUp, frames::skipped_to_the_end)),
     ("frame-metadata-nowhere", (GivesUp, frames::metadata_nowhere)),
     ("frame-metadata-without-large-areas", (GivesUp, frames::metadata_without_large_areas)),
     ("frame-metadata-behind-large-areas", (GivesUp, frames::metadata_behind_large_areas)),
@@ -159,6 +161,9 @@ pub const ATTACKS: [(&str, How); 114] = [
     ("bulk-crop-metas", (GoesOn, bulk::crop_metas)),
     ("bulk-caps-names", (GoesOn, bulk::caps_names)),
 ];
+
+/// Not an attack: their control.
+pub const HONEST: (&str, How) = ("honest", (GoesOn, frames::honest));
 
 /// Time that an exporter stays connected after an attack that the reader may survive.
 const AFTERWARDS: Duration = Duration::from_millis(200);
