@@ -4,6 +4,9 @@
 //! disconnect it with a line, and no other process is affected. After each attack they stop and
 //! exit in time, with the attacker still present (`Process::finish`). The guarantees are in
 //! `docs/threat-model.md`.
+//!
+//! Attacks with descriptors run twice, see [`WITHOUT_PASSRIGHTS`]. `without SO_PASSRIGHTS --
+//! BINARY` runs all of the suite as before Linux 6.16.
 
 mod exporters;
 mod fuse;

@@ -5,11 +5,14 @@
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, for_each_attack, is_foreign, wait_until_listening,
 };
+use frameshare::{Endpoint, observer::Observer};
 use frameshare_tests::{
     census::Census,
-    process::{PATIENCE, Process, TestRun},
+    process::{PATIENCE, Process, TestRun, wait_until},
+    repeat::times,
     skip,
 };
+use serde_json::Value;
 use std::{collections::HashMap, fs, path::Path, time::Instant};
 
 /// Default of an exporter's `max-slots`.
@@ -17,12 +20,16 @@ const MAX_SLOTS: usize = 512;
 /// Maximum growth of the exporter in kilobytes between two rounds of all attacks: its allocator
 /// keeps some memory.
 const GROWTH_KB: u64 = 4096;
+/// The attack after which an exporter on a kernel without SO_PASSRIGHTS refuses its user.
+const MANY_BLOCKING: &str = "lingering-in-many-connections";
 
-#[test]
-fn hostile_readers_are_evicted_without_effect_on_others() {
+/// Runs all attacks twice beside two honest readers.
+fn hostile_readers_are_evicted(kernel: &str) {
     let run = TestRun::new();
-    let mut exporter =
-        run.peer("export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2");
+    let mut exporter = run.peer_by(
+        kernel,
+        "export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2",
+    );
     exporter.wait_for("open");
     let read = |policy: &str| {
         run.peer(&format!(
@@ -34,6 +41,10 @@ fn hostile_readers_are_evicted_without_effect_on_others() {
     let mut fates = HashMap::new();
     let mut attack_all = || {
         for name in attacks(&run, "reader") {
+            // Afterwards the user of all processes here is refused.
+            if kernel == WITHOUT_PASSRIGHTS && name == MANY_BLOCKING {
+                continue;
+            }
             let attacker = run.hostile(&format!("reader {} {name}", path.display()));
             let pid = attacker.pid();
             let outcome = attacker.expect_success();
@@ -85,9 +96,21 @@ fn hostile_readers_are_evicted_without_effect_on_others() {
     }
 }
 
+#[test]
+fn hostile_readers_are_evicted_without_effect_on_others() {
+    if skip::has_passrights("hostile/hostile_readers_are_evicted_without_effect_on_others") {
+        hostile_readers_are_evicted(WITH_PASSRIGHTS);
+    }
+}
+
+#[test]
+fn hostile_readers_are_evicted_before_linux_6_16() {
+    hostile_readers_are_evicted(WITHOUT_PASSRIGHTS);
+}
+
 /// The encoder could make the stream worse for its other readers if it got each request.
 #[test]
-fn flood_of_requests_asks_for_one_key_unit_a_second() {
+fn flood_of_messages_asks_for_one_key_unit_a_second() {
     let run = TestRun::new();
     let mut exporter = run
         .peer("export --stream s --frames 100000000 --size 20000 --fps 300 --gop 30 --until end --readers 1");
@@ -96,16 +119,83 @@ fn flood_of_requests_asks_for_one_key_unit_a_second() {
     honest.wait_for("first");
     let begin = Instant::now();
     let path = run.path("frameshare/s.sock");
-    run.hostile(&format!("reader {} flood-key-units", path.display())).expect_success();
+    let before = Census::in_run(exporter.pid(), &run).with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
+    run.hostile(&format!("reader {} flood-messages", path.display())).expect_success();
     exporter.wait_for("removed");
+    before.assert_no_growth(exporter.pid(), &run);
     fs::write(run.path("end"), "").expect("the folder is ours");
     let exporter = exporter.expect_success();
-    // Thousands were sent.
+    // 100,000 were sent.
     let (asked, most) = (exporter.events("KeyUnitWanted").len() as u64, 1 + begin.elapsed().as_secs());
     assert!((1..=most).contains(&asked), "{asked} requests in {:?}", begin.elapsed());
     let honest = honest.expect_success().summary();
     let published = &exporter.summary()["published"];
     assert_eq!((&honest["frames"], &honest["lost"], &honest["bad"]), (published, &0.into(), &0.into()));
+}
+
+/// Connections of the exporter's user, of one that may read and of one that may not: one after the
+/// other, and as many at once as the limits allow. They cost an honest reader nothing, leave
+/// nothing behind, and do not delay the exporter's stop.
+#[test]
+fn ten_thousand_connections_leave_nothing_behind() {
+    if !skip::is_root("hostile/ten_thousand_connections_leave_nothing_behind") {
+        return;
+    }
+    const USERS: [&str; 3] = [
+        "env",
+        "setpriv --reuid 4001 --regid 4001 --clear-groups",
+        "setpriv --reuid 4002 --regid 4002 --clear-groups",
+    ];
+    let run = TestRun::new();
+    run.open_to_others();
+    let mut exporter = run.peer(
+        "export --socket s.sock --socket-mode 666 --allowed-uids 4001 --frames 100000000 --size 20000 --fps 300 \
+         --until end --readers 1",
+    );
+    exporter.wait_for("open");
+    let honest = run.peer(
+        "read --socket s.sock --policy lossless --verify yes --quiet yes --max-held 4 --timeout-ms 60000",
+    );
+    let (hostile, path) = (run.path("hostile"), run.path("s.sock"));
+    let endpoint = Endpoint::at(&path).expect("the path is short");
+    let hostile = |by: &str, role: &str, count: &str| {
+        run.command(&format!("{by} {} {role} {} {count}", hostile.display(), path.display()))
+    };
+    let check = |role: &str, readers: [Value; 3]| {
+        println!("{role}: {readers:?} readers");
+        let [own, allowed, denied] = readers.map(|number| number.as_u64().expect("a number"));
+        assert!(own > 0 && allowed > 0 && denied == 0, "{role}: {own}, {allowed}, {denied} readers");
+    };
+    let fill = || {
+        let mut all = USERS.map(|by| hostile(by, "fill", ""));
+        check("fill", all.each_mut().map(|one| one.wait_for("full")["readers"].clone()));
+        all
+    };
+    let attack = |count: usize| {
+        let all = USERS.map(|by| hostile(by, "connect", &(count / USERS.len()).to_string()));
+        check("connect", all.map(|one| one.expect_success().events("done")[0]["readers"].clone()));
+        fill().iter_mut().for_each(Process::kill);
+        wait_until("the honest reader is the only one", || {
+            let snapshot = Observer::connect(&endpoint, PATIENCE);
+            snapshot.is_ok_and(|observer| observer.latest().readers.len() == 1)
+        });
+    };
+    attack(1_000);
+    let before = Census::in_run(exporter.pid(), &run).with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
+    attack(times(10_000));
+    before.assert_no_growth(exporter.pid(), &run);
+
+    let mut present = fill();
+    fs::write(run.path("end"), "").expect("the folder is ours");
+    let exporter = exporter.expect_success();
+    let (summary, honest) = (exporter.summary(), honest.expect_success().summary());
+    assert_eq!(
+        (&honest["frames"], &honest["lost"], &honest["bad"], &honest["end"]),
+        (&summary["published"], &0.into(), &0.into(), &"eos".into()),
+        "{honest}"
+    );
+    assert!(summary["longest_wait_ms"].as_u64() < Some(4000), "{summary}");
+    present.iter_mut().for_each(Process::kill);
 }
 
 /// An exporter of the engine and the sink, new for each attack, stop in time while the attacker is
@@ -133,7 +223,7 @@ fn exporters_stop(kernel: &str) {
         }
         // A user that sent too many descriptors is refused, and all processes here are of one user.
         // The exporter may have more connections to look at before.
-        if kernel == WITHOUT_PASSRIGHTS && name == "lingering-in-many-connections" {
+        if kernel == WITHOUT_PASSRIGHTS && name == MANY_BLOCKING {
             let until = Instant::now() + PATIENCE;
             let refused = loop {
                 let outcome = run.peer("read --stream s --frames 5 --timeout-ms 60000").finish();

@@ -4,9 +4,10 @@
 //!
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits
 //! there for a reader; `hostile reader` and `hostile exporter` alone list the attacks. `hostile
-//! silent PATH` keeps one silent connection to PATH until it is killed. `hostile hoard PATH KEEPER
-//! SECONDS` collects the memory of the stream at PATH, and hands it to `hostile keep KEEPER`, which
-//! keeps it until it is killed. `hostile fuse FOLDER`
+//! silent PATH` keeps one silent connection to PATH until it is killed. `hostile connect PATH
+//! COUNT` makes many connections one after the other, and `hostile fill PATH` keeps as many as it
+//! can get. `hostile hoard PATH KEEPER SECONDS` collects the memory of the stream at PATH, and
+//! hands it to `hostile keep KEEPER`, which keeps it until it is killed. `hostile fuse FOLDER`
 //! serves the file that the attacks named `fuse-*` send, until it is killed. With `stay` at the end
 //! the process keeps its descriptors open until it is killed. The last line of output says in JSON
 //! what must become of the attacker; the test checks it (tests/hostile). The exit status is 0 if
@@ -39,6 +40,8 @@ fn run() -> Result<()> {
         ["reader"] => reader::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
         ["exporter"] => exporter::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
         ["silent", path] => reader::stay_silent(Path::new(path))?,
+        ["connect", path, count] => reader::connect(Path::new(path), count.parse()?)?,
+        ["fill", path] => reader::fill(Path::new(path))?,
         ["scribble", bytes, ms] => scribble::scribble(bytes.parse()?, ms.parse()?)?,
         ["reader", path, name] => {
             let mut attacks = reader::ATTACKS.iter().chain(&reader::fuse::ATTACKS);

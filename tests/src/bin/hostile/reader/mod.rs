@@ -13,7 +13,7 @@ mod observers;
 mod pages;
 mod wakes;
 
-pub use floods::stay_silent;
+pub use floods::{connect, fill, stay_silent};
 
 use crate::Result;
 use frameshare::{EntryIndex, Policy, Sequence, queue::Consumer};
@@ -92,7 +92,7 @@ pub const ATTACKS: [Attack; 60] = [
     ("flood-silent", floods::silent),
     ("flood-hello", floods::hellos),
     ("flood-greedy", floods::greedy),
-    ("flood-key-units", floods::key_units),
+    ("flood-messages", floods::messages),
     ("observer-garbage", observers::garbage),
     ("observer-as-reader", observers::as_reader),
     ("observer-descriptors", observers::descriptors),
