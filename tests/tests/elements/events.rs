@@ -15,7 +15,7 @@ use frameshare_tests::process::{TestRun, wait_until};
 use gst::prelude::*;
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -175,4 +175,66 @@ fn element_reads_events_of_engine() {
         assert!(name == "image" || found.serialize().ok() == expected.serialize().ok(), "{name}");
     }
     assert!(seen.iter().any(|event| event.type_() == gst::EventType::Gap), "{seen:?}");
+}
+
+/// The encoder gets one request a second, and no other event of a reader. A stream of requests
+/// costs the reader no unit, and does not delay either end.
+#[test]
+fn of_200_000_upstream_events_one_a_second_arrives() {
+    const EVENTS: usize = 200_000;
+    let run = TestRun::new();
+    let socket = run.socket("events");
+    let sending = Pipeline::new(&format!(
+        "appsrc name=input format=time caps=video/x-h264,stream-format=byte-stream,alignment=au,width=4,height=4 ! \
+         framesharesink encoded=true sync=false wait-for-connection=true socket-path={socket}"
+    ));
+    let input: gst_app::AppSrc = sending.element("input").downcast().unwrap();
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let events = Arc::clone(&arrived);
+    input.static_pad("src").unwrap().add_probe(gst::PadProbeType::EVENT_UPSTREAM, move |_, info| {
+        if let Some(gst::PadProbeData::Event(event)) = &info.data {
+            events.lock().unwrap().extend(event.structure().map(|structure| structure.name().to_string()));
+        }
+        gst::PadProbeReturn::Ok
+    });
+    let receiving = Pipeline::new(&format!(
+        "framesharesrc policy=lossless socket-path={socket} connection-timeout=60000000000 ! \
+         appsink name=output sync=false"
+    ));
+    let begin = Instant::now();
+    sending.play();
+    receiving.play();
+    let (output, mut units) = (receiving.appsink("output"), 0_u64);
+    let mut unit = || {
+        let mut buffer = gst::Buffer::from_slice(units.to_le_bytes());
+        let delta = if units > 0 { gst::BufferFlags::DELTA_UNIT } else { gst::BufferFlags::empty() };
+        buffer.get_mut().unwrap().set_flags(delta);
+        input.push_buffer(buffer).unwrap();
+        let sample = output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).expect("a unit");
+        assert_eq!(*sample.buffer().unwrap().map_readable().unwrap(), units.to_le_bytes());
+        units += 1;
+    };
+    unit();
+    let pad = output.static_pad("sink").unwrap();
+    for number in 0..EVENTS {
+        let name = if number % 2 == 0 { "GstForceKeyUnit" } else { "GstUnknown" };
+        let fields = gst::Structure::builder(name).field("all-headers", true).field("count", 0_u32).build();
+        pad.push_event(gst::event::CustomUpstream::new(fields));
+        if number % 1_000 == 0 {
+            unit();
+        }
+    }
+    unit();
+    wait_until("a request", || !arrived.lock().unwrap().is_empty());
+    let most = 1 + begin.elapsed().as_secs() as usize;
+    let mut arrived = arrived.lock().unwrap().clone();
+    // The sink's own.
+    arrived.retain(|name| name != "GstEventLatency");
+    assert!(arrived.len() <= most && arrived.iter().all(|name| name == "GstForceKeyUnit"), "{arrived:?}");
+    input.end_of_stream().unwrap();
+    sending.wait_for_end();
+    let stop = Instant::now();
+    receiving.stop();
+    sending.stop();
+    assert!(stop.elapsed() < Duration::from_secs(1), "{:?} to stop", stop.elapsed());
 }

@@ -4,7 +4,7 @@
 
 use frameshare::{Endpoint, observer::Observer};
 use frameshare_tests::{
-    census::{descriptors, threads},
+    census::{Census, descriptors, threads},
     process::{Process, TestRun, wait_until},
 };
 use std::{fs, time::Duration};
@@ -93,6 +93,36 @@ fn stream_serves_100_readers_with_default_settings() {
     assert!(snapshot.readers.iter().all(|reader| reader.credit >= 2 && reader.lost == 0));
     fs::write(until, "").expect("the folder is writable");
     exporter.wait_for("closed");
+}
+
+/// A hundred events before each frame, some of which find many others unread: a lossless reader
+/// gets all of them in order. Neither side keeps them.
+#[test]
+fn lossless_reader_gets_200_000_events_in_order() {
+    const EVENTS: u64 = 100;
+    const FRAMES: u64 = 2_000;
+    /// An allocator keeps some memory.
+    const GROWTH_KB: u64 = 4096;
+    let run = TestRun::new();
+    let mut exporter = run.peer(&format!(
+        "export --stream s --frames {FRAMES} --size 1000 --readers 1 --event-bytes 100 --events {EVENTS}"
+    ));
+    exporter.wait_for("open");
+    let reader = run.peer("read --stream s --policy lossless --verify yes --quiet yes");
+    exporter.wait_for("progress");
+    let census = |process: &Process| Census::in_run(process.pid(), &run).with_kilobytes(GROWTH_KB);
+    let before = [&exporter, &reader].map(census);
+    while exporter.wait_for("progress")["published"].as_u64() < Some(FRAMES - 100) {}
+    for (before, process) in before.iter().zip([&exporter, &reader]) {
+        before.assert_no_growth(process.pid(), &run);
+    }
+    let summary = reader.expect_success().summary();
+    assert_eq!(
+        (&summary["events"], &summary["frames"], &summary["bad"], &summary["end"]),
+        (&(EVENTS * FRAMES).into(), &FRAMES.into(), &0.into(), &"eos".into()),
+        "{summary}"
+    );
+    exporter.expect_success();
 }
 
 /// The child has none of its parent's threads, and the parent goes on, even with the name of a

@@ -8,7 +8,7 @@
 //! access.
 #![allow(unsafe_code)]
 
-use crate::{Result, child, options::Options, print};
+use crate::{NUMBERED, Result, child, options::Options, print};
 use frameshare::{
     Event, Format, Sequence, Wait,
     exporter::{self, Exporter, LosslessReaders, Notice, Purpose, SlowReaders, Unit},
@@ -98,7 +98,8 @@ pub fn export(options: &Options) -> Result<ExitCode> {
     if options.is_set("fork") {
         print(&json!({ "event": "child", "pid": child::leave()? }))?;
     }
-    let event_bytes = options.get::<usize>("event-bytes")?;
+    let mut event = options.get::<usize>("event-bytes")?.map(|bytes| vec![7; bytes]);
+    let events = options.or("events", 1)?;
     let metadata = vec![7; options.or("metadata-bytes", 0)?];
     let until = options.get::<PathBuf>("until")?;
     let begin = Instant::now();
@@ -115,8 +116,13 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         if renewed > 0 && (sequence - 1) % renew_every == 0 {
             exporter.set_format(Format { caps: format!("{caps},part={renewed}"), video: None });
         }
-        if let Some(bytes) = event_bytes {
-            exporter.send_event(Event { kind: 7, sticky: false, payload: vec![7; bytes] })?;
+        if let Some(payload) = &mut event {
+            for number in (sequence - 1) * events..sequence * events {
+                if let Some(head) = payload.first_chunk_mut() {
+                    *head = number.to_le_bytes();
+                }
+                exporter.send_event(Event { kind: NUMBERED, sticky: false, payload: payload.clone() })?;
+            }
         }
         let size = size * (1 + renewed % 4);
         let slot = exporter.acquire(size, Purpose::Copy, Wait::No)?;

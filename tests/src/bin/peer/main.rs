@@ -24,6 +24,9 @@ use std::{
     process::ExitCode,
 };
 
+/// Kind of the numbered events of `peer export`.
+const NUMBERED: u32 = 77;
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn print(line: &Value) -> io::Result<()> {

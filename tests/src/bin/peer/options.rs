@@ -34,7 +34,8 @@ peer export --stream NAME | --socket PATH   stream to export
             --frames N                      number of frames (100)
             --until PATH                    until this file exists
             --size BYTES                    of each frame (1000000)
-            --event-bytes N                 send an event of N bytes before each frame
+            --event-bytes N                 send an event of N bytes, its number first, before each frame
+            --events N                      as many of them before each frame (1)
             --metadata-bytes N              metadata beside each frame (0)
             --gop N                         every Nth frame is a key unit, the others are deltas
             --renew-every N                 other caps and another size after N frames

@@ -7,9 +7,9 @@
 //! Frames are read as plain slices while they are leased.
 #![allow(unsafe_code)]
 
-use crate::{Result, child, options::Options, print};
+use crate::{NUMBERED, Result, child, options::Options, print};
 use frameshare::{
-    Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
+    Event, Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
     reader::{self, Frame, Item, Reader},
 };
 use frameshare_tests::content;
@@ -22,6 +22,9 @@ struct Tally {
     frames: u64,
     lost: u64,
     bad: u64,
+    events: u64,
+    /// Number of the next event if none is lost.
+    next_event: Option<u64>,
     /// Next sequence number if no frame is lost.
     expected: Option<Sequence>,
     /// Times from publication to delivery in µs. Kept on request only, since a long run has many.
@@ -66,10 +69,13 @@ pub fn read(options: &Options) -> Result<ExitCode> {
             None => {}
             Some(Item::Format(format)) => print(&json!({ "event": "format", "caps": format.caps }))?,
             Some(Item::Event(event)) => {
-                print(&json!({ "event": "event", "kind": event.kind, "size": event.payload.len() }))?;
+                tally.count_event(&event);
+                if !quiet {
+                    print(&json!({ "event": "event", "kind": event.kind, "size": event.payload.len() }))?;
+                }
             }
             Some(Item::Reconnected) => {
-                tally.expected = None;
+                (tally.expected, tally.next_event) = (None, None);
                 print(&json!({ "event": "reconnected", "exporter": reader.stats().exporter_pid }))?;
             }
             Some(Item::EndOfStream) => break "eos".to_owned(),
@@ -108,6 +114,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         "frames": tally.frames,
         "lost": tally.lost,
         "bad": tally.bad,
+        "events": tally.events,
         "changed": changed,
         "end": end,
         "held": reader.stats().held,
@@ -145,6 +152,16 @@ fn is_whole(frame: &Frame) -> bool {
 }
 
 impl Tally {
+    /// Counts an event; one that does not follow the one before it is bad.
+    fn count_event(&mut self, event: &Event) {
+        self.events += 1;
+        if let (NUMBERED, Some(head)) = (event.kind, event.payload.first_chunk()) {
+            let number = u64::from_le_bytes(*head);
+            self.bad += u64::from(self.next_event.is_some_and(|next| next != number));
+            self.next_event = Some(number + 1);
+        }
+    }
+
     /// Counts a frame, and returns its line of output.
     fn count(&mut self, frame: &Frame, sums: bool, verify: bool) -> Value {
         let descriptor = frame.descriptor();
