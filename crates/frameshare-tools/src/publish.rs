@@ -23,7 +23,7 @@ use rustix::{
 };
 use serde_json::json;
 use std::{
-    io,
+    env, io,
     ops::Range,
     path::Path,
     process::{Command, Stdio},
@@ -41,7 +41,8 @@ const BARS: [[u8; 3]; 8] = [
     [0, 0, 255],
     [0, 0, 0],
 ];
-/// Maximum width and height of a video from a file, which may say any: a frame has 100 MB then.
+/// Maximum width and height of a video from a file, which may say any: a frame of NV12 has 100 MB
+/// then.
 const MAX_SIDE: u32 = 8192;
 const BOX: [u8; 3] = [255, 128, 0];
 /// Columns and rows that share chroma in every format, or a multiple.
@@ -158,9 +159,12 @@ fn video(stream: &str, file: &Path) -> Result<(), Error> {
     let mut command = Command::new("gst-launch-1.0");
     // The line is parsed: the name of the file is not in it, and that of the stream is encoded.
     command.args("-q filesrc location=/dev/stdin ! decodebin name=decoded decoded. !".split(' '));
-    // The first caps choose the video; the others are checked before the decoder takes memory.
+    // The first caps choose the video; the others refuse large frames. A decoder may take memory
+    // for one of them before: GStreamer bounds an image by 2 GiB, and a drawing by nothing.
     let frames = format!("caps=video/x-raw(ANY),width=[1,{MAX_SIDE}],height=[1,{MAX_SIDE}]");
     command.args(["video/x-raw(ANY)", "!", "capsfilter", &frames, "!", "queue", "!", &target]);
+    let ranks = env::var("GST_PLUGIN_FEATURE_RANK").map_or_else(|_| String::new(), |ranks| ranks + ",");
+    command.env("GST_PLUGIN_FEATURE_RANK", ranks + "rsvgdec:NONE");
     let child = command.stdin(opened).stdout(Stdio::null()).spawn();
     let mut child = child.map_err(|_| Error::NoGstLaunch)?;
     let pid = Pid::from_child(&child);

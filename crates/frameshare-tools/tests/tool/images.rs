@@ -309,11 +309,12 @@ fn names_of_files_and_sockets_add_nothing_to_the_pipeline() {
     assert!(!fs::exists(run.path("pwned")).unwrap(), "a name has written a file");
 }
 
-/// A file of 33 kB, whose image has 268 MB.
+/// A file of 109 kB whose image has 900 MB, one of a drawing that has 3.6 GB, and a wide video. A
+/// decoder takes memory for one image at most before it is refused, and none for the drawing.
 #[test]
 fn video_that_is_too_large_is_an_error() {
     let run = TestRun::new();
-    let side = 16384;
+    let side = 30_000;
     let mut encoder = Encoder::new(fs::File::create(run.path("bomb.png")).unwrap(), side, side);
     encoder.set_color(ColorType::Grayscale);
     encoder.set_depth(BitDepth::One);
@@ -323,8 +324,15 @@ fn video_that_is_too_large_is_an_error() {
     let pipeline = "-q videotestsrc num-buffers=60 ! video/x-raw,width=8208,height=16 ! x264enc ! mp4mux ! \
         filesink location=wide.mp4";
     run.gst(pipeline).expect_success();
-    for file in ["bomb.png", "wide.mp4"] {
-        let error = run.command(&format!("{TOOL} publish s {file}")).expect_failure();
-        assert!(error.contains("at most 8192"), "{file}: {error}");
+    let drawing =
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="30000" height="30000"><path d="M0 0"/></svg>"#;
+    fs::write(run.path("bomb.svg"), drawing).unwrap();
+    // Far more than a pipeline and one frame of the image need, far less than one of the drawing.
+    let limit = "prlimit --as=1600000000 --";
+    for (file, why) in
+        [("bomb.png", "not-negotiated"), ("wide.mp4", "not-negotiated"), ("bomb.svg", "not-linked")]
+    {
+        let error = run.command(&format!("{limit} {TOOL} publish s {file}")).expect_failure();
+        assert!(error.contains("at most 8192") && error.contains(why), "{file}: {error}");
     }
 }

@@ -84,8 +84,9 @@ impl Drop for Decoder {
     }
 }
 
-/// Returns the element that refuses frames that are too large, before the decoder takes memory for
-/// them: a unit of a few bytes may announce any size, also another one than its caps.
+/// Returns the element that refuses frames that are too large: a unit of a few bytes may announce
+/// any size, also another one than its caps. A decoder such as `jpegdec` takes memory for one frame
+/// before, at most the 2 GiB by which GStreamer bounds it.
 pub fn bound() -> Result<gst::Element> {
     let filter = make("capsfilter")?;
     let sides = gst::IntRange::new(1, MAX_SIDE);
