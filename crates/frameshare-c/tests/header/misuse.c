@@ -71,11 +71,12 @@ begin (const char *text)
 }
 
 static void
-judge (const char *text, frameshare_status status, bool must_refuse)
+judge (const char *text, frameshare_status status, bool must_refuse, bool must_accept)
 {
   const char *message = frameshare_last_error ();
   bool is_failure = status != FRAMESHARE_OK && status != FRAMESHARE_TIMEOUT && status != FRAMESHARE_END_OF_STREAM;
-  if ((must_refuse && status != FRAMESHARE_INVALID_ARGUMENT) || status == FRAMESHARE_INTERNAL
+  if ((must_refuse && status != FRAMESHARE_INVALID_ARGUMENT)
+      || (must_accept && status == FRAMESHARE_INVALID_ARGUMENT) || status == FRAMESHARE_INTERNAL
       || (is_failure && message[0] == 0) || strlen (message) > 4096) {
     fprintf (stderr, "%s: %s: %.4096s\n", text, frameshare_status_name (status), message);
     exit (1);
@@ -94,6 +95,8 @@ clean (const char *text)
     frameshare_reader_close (out[0]);
   else if (strncmp (text, "frameshare_exporter_create", 26) == 0)
     frameshare_exporter_close (out[0]);
+  else if (strncmp (text, "frameshare_reader_next (", 24) == 0)
+    frameshare_frame_release (out[0]);
   else if (strncmp (text, "frameshare_exporter_acquire", 27) == 0)
     frameshare_new_frame_discard (out[0]);
   else if (strncmp (text, "frameshare_observer_open", 24) == 0)
@@ -114,20 +117,16 @@ static unsigned calls;
     (void) (call); \
     calls++; \
   } while (0)
-#define MUST_REFUSE(text, call) \
+#define JUDGED(text, call, must_refuse, must_accept) \
   do { \
     begin (text); \
-    judge (text, (call), true); \
+    judge (text, (call), must_refuse, must_accept); \
     clean (text); \
     calls++; \
   } while (0)
-#define MUST_SURVIVE(text, call) \
-  do { \
-    begin (text); \
-    judge (text, (call), false); \
-    clean (text); \
-    calls++; \
-  } while (0)
+#define MUST_ACCEPT(text, call) JUDGED (text, call, false, true)
+#define MUST_REFUSE(text, call) JUDGED (text, call, true, false)
+#define MUST_SURVIVE(text, call) JUDGED (text, call, false, false)
 
 static void
 call_all (void)
@@ -148,6 +147,8 @@ main (void)
   OK (frameshare_observer_snapshot (observer, &snapshot));
   OK (frameshare_list_streams (&list));
   OK (frameshare_capture_announce (&capture));
+  for (int frames = 0; frames < 100; frames++)
+    frameshare_frame_release (a_frame ());
   call_all ();
 
   /* No refused call has published a frame, and all objects work as before. */

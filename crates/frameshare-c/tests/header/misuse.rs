@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Wrong arguments of every function: a program in C, made from the declarations of the header,
-//! calls each function once for each wrong value of each argument, with valid other ones.
+//! calls each function once with valid arguments, which it must not refuse, and then once for each
+//! wrong value of each argument, with valid other ones.
 //!
 //! A new function, struct or field is covered by itself. A new kind of object needs a valid one in
 //! [`OBJECTS`]; an argument that may be NULL is listed in [`NULLABLE`].
@@ -35,18 +36,24 @@ const NULLABLE: [(&str, &str); 6] = [
     ("frameshare_exporter_publish_on", "sequence"),
 ];
 
+/// Functions that are not called with valid arguments only: the stream would end, and it has no
+/// incidents.
+const EXEMPT: [&str; 2] = ["frameshare_exporter_end_stream", "frameshare_snapshot_get_incident"];
+
 /// Texts of structs that may be anything: they are not read with host memory.
 const ANY_TEXT: [&str; 1] = ["cuda_uuid"];
 
 /// Required result of a call.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
+    /// Anything but INVALID_ARGUMENT, a bug or a crash.
+    Accepted,
     /// INVALID_ARGUMENT with a message.
     Refused,
     /// Anything but a bug or a crash.
     Survives,
 }
-use Fate::{Refused, Survives};
+use Fate::{Accepted, Refused, Survives};
 
 /// An argument or a field: its type without `const`, and its name.
 #[derive(Clone)]
@@ -134,8 +141,11 @@ impl Program {
         });
         let call = format!("{function} ({})", values.collect::<Vec<_>>().join(", "));
         let macro_name = match self.header.functions[function].split(' ').next() {
-            Some("frameshare_status") if fate == Refused => "MUST_REFUSE",
-            Some("frameshare_status") => "MUST_SURVIVE",
+            Some("frameshare_status") => match fate {
+                Accepted => "MUST_ACCEPT",
+                Refused => "MUST_REFUSE",
+                Survives => "MUST_SURVIVE",
+            },
             _ => "CALL",
         };
         let (_, text) = (self.calls += 1, call.replace('\\', "\\\\").replace('"', "\\\""));
@@ -241,6 +251,9 @@ fn program() -> (String, usize) {
     for (function, declared) in &functions {
         let arguments = declared.split_once(" (").expect("a function").1.trim_end_matches(')').trim();
         let arguments = variables(arguments, ',');
+        if declared.starts_with("frameshare_status") && !EXEMPT.contains(&function.as_str()) {
+            program.call(function, &arguments, (usize::MAX, ""), Accepted);
+        }
         for index in 0..arguments.len() {
             program.misuse(function, &arguments, index);
         }
