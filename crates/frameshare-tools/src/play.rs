@@ -152,15 +152,15 @@ impl Progress {
         self.shift(time)
     }
 
-    /// Returns the time here of a time of the recording.
+    /// Returns the time here of a time of the recording, or the nearest one that a frame can have.
     fn shift(&self, time: u64) -> u64 {
         let difference = i128::from(self.begin) - i128::from(self.origin.unwrap_or(0));
-        u64::try_from(i128::from(time) + difference).unwrap_or(0)
+        (i128::from(time) + difference).clamp(0, i128::from(u64::MAX - 1)) as u64
     }
 
     /// Goes on with the first frame one step behind the last.
     fn rewind(&mut self) {
-        self.begin = self.shift(self.last) + self.step.max(1);
+        self.begin = self.shift(self.last).saturating_add(self.step.max(1));
         (self.origin, self.last) = (None, 0);
     }
 }
@@ -246,5 +246,15 @@ mod tests {
         progress.rewind();
         assert_eq!([500, 530, 560].map(|time| progress.note(&at(time))), [1_090, 1_120, 1_150]);
         assert_eq!(progress.shift(490), 1_080);
+    }
+
+    /// A recording may say any times.
+    #[test]
+    fn times_at_the_end_of_64_bits_do_not_overflow() {
+        let at = |published| RecordedFrame { published, ..RecordedFrame::default() };
+        let mut progress = Progress { begin: 1_000, ..Progress::default() };
+        assert_eq!([1, u64::MAX - 1_000].map(|time| progress.note(&at(time))), [1_000, u64::MAX - 1]);
+        progress.rewind();
+        assert_eq!([5, u64::MAX].map(|time| progress.note(&at(time))), [u64::MAX - 1; 2]);
     }
 }
