@@ -4,10 +4,12 @@
 
 mod announcement;
 mod copies;
+mod kept;
 mod metadata;
 mod refusals;
 mod reports;
 
 pub use announcement::{Announcement, Change};
+pub use kept::{Content, Kept, KeptUnits};
 pub use metadata::{LargeAreas, Metadata};
 pub use reports::Reports;

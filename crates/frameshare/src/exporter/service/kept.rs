@@ -8,7 +8,8 @@
 use crate::{
     exporter::{
         link::{Attachment, Packet},
-        state::{KeptUnits, Shared, State},
+        owners::KeptUnits,
+        state::{Shared, State},
     },
     sys::{Label, Mapping, Peer, SealedAgainst, Words, memfd, store_bytes},
 };

@@ -24,8 +24,8 @@ impl State {
         // Units may depend on those of the format before, which readers have got, if only fields
         // of the caps have changed.
         match change {
-            Change::Media => self.drop_gop(),
-            Change::Caps | Change::Memory => self.drop_units(),
+            Change::Media => self.end_units(),
+            Change::Caps | Change::Memory => self.forget_units(),
         }
         self.renew |= change != Change::Memory;
         self.forget_last();
@@ -78,7 +78,7 @@ impl State {
 
     pub fn end_of_stream(&mut self) {
         if self.announcement.end() {
-            self.drop_gop();
+            self.end_units();
             self.each_link(Link::report_skipped);
             self.send_all(&ToReader::EndOfStream { before: self.next });
         }

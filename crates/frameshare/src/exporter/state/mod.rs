@@ -14,9 +14,8 @@ mod disconnect;
 mod dma_bufs;
 mod download_queue;
 mod downloads;
-mod gop;
 mod guard;
-mod history;
+mod kept;
 mod late_gpu;
 mod metadata;
 mod offers;
@@ -34,7 +33,6 @@ mod trimming;
 mod waiters;
 
 pub use admission::{Left, Promise, Shares};
-pub use gop::{Content, KeptUnits};
 pub use guard::Shared;
 pub use late_gpu::Wanting;
 pub use waiters::Waiter;
@@ -42,8 +40,8 @@ pub use waiters::Waiter;
 use super::{
     config::Config,
     error::SetupError,
-    link::{Ending, Link, WaitingFrame, Weight},
-    owners::{Announcement, Metadata, Reports},
+    link::{Ending, Link, Weight},
+    owners::{Announcement, Kept, Metadata, Reports},
     slot::Generation,
 };
 use crate::{
@@ -56,7 +54,6 @@ use dma_bufs::DmaBufs;
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
-use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
 use returns::Demand;
@@ -146,8 +143,7 @@ pub struct State {
     last_published: u64,
     arrivals: Arrivals,
     announcement: Announcement,
-    /// Copies of the units since the last key unit.
-    gop: Gop,
+    kept: Kept,
     closed: bool,
     /// The failure of the engine that closed the stream.
     failure: Option<String>,
@@ -165,8 +161,6 @@ pub struct State {
     demand: Demand,
     /// Urgency of the service thread's present or next turn.
     watch: Urgency,
-    /// The last frame, kept for joining readers.
-    last: Option<WaitingFrame>,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
     trimming: Trimming,
@@ -222,7 +216,7 @@ impl State {
             last_published: 0,
             arrivals: Arrivals::default(),
             announcement: Announcement::default(),
-            gop: Gop::default(),
+            kept: Kept::default(),
             closed: false,
             failure: None,
             metadata,
@@ -233,7 +227,6 @@ impl State {
             poll_after_publication: None,
             demand: Demand::default(),
             watch: Urgency::None,
-            last: None,
             overflow_until: None,
             trimming: Trimming::default(),
             is_polled: false,

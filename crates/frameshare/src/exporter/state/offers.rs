@@ -2,11 +2,12 @@
 
 //! Offers: one publication to each reader that has room or can make some.
 
-use super::{Content, State, download_queue::Downloads};
+use super::{State, download_queue::Downloads};
 use crate::{
     exporter::{
         frame::{Frame, PublishError, Unit},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
+        owners::Content,
         slot::Slot,
     },
     queue::order_before_flags,

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! History: the last frame is kept for readers that join later.
+//! Readers that join later: they get the last frame, or the units since the last key unit.
 
 use super::State;
 use crate::{
     exporter::{
         config::History,
-        link::{Packet, WaitingFrame},
+        frame::Unit,
+        link::{Packet, Start, WaitingFrame},
+        observe::Notice,
+        owners::{Content, KeptUnits},
         slot::Slot,
     },
-    sys::monotonic_ns,
+    sys::{Peer, monotonic_ns},
 };
-use frameshare_protocol::{AreaIndex, Descriptor};
-use std::{mem, time::Duration};
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence, message::Hello};
+use std::sync::Arc;
 
 impl State {
     /// Sets what is kept for readers that join later.
@@ -35,26 +38,26 @@ impl State {
         if !self.config.history.keeps_frames() {
             return;
         }
-        self.forget_last();
-        if !self.is_adopted(slot) {
+        let keeps = !self.is_adopted(slot);
+        let frame = || WaitingFrame { area, descriptor: descriptor.clone(), oversized, bytes: slot.size() };
+        let last = self.kept.replace_frame(keeps.then(frame));
+        self.end_leases(last);
+        if keeps {
             self.add_lease(area);
-            let (descriptor, bytes) = (descriptor.clone(), slot.size());
-            self.last = Some(WaitingFrame { area, descriptor, oversized, bytes });
         }
+    }
+
+    /// Forgets the last frame: it is no longer one of the present stream.
+    pub fn forget_last(&mut self) {
+        let last = self.kept.replace_frame(None);
+        self.end_leases(last);
     }
 
     /// Returns whether the publication in this area has no lease but that of the kept frame: it
     /// ends with the next frame, and no polling ends it before.
     pub(super) fn is_only_kept(&self, area: AreaIndex) -> bool {
         let leases = self.publications[area.0 as usize].as_ref().map(|publication| publication.leases);
-        leases == Some(1) && self.last.as_ref().is_some_and(|last| last.area == area)
-    }
-
-    /// Forgets the last frame: it is no longer one of the present stream.
-    pub fn forget_last(&mut self) {
-        if let Some(last) = mem::take(&mut self.last) {
-            self.end_lease(last.area);
-        }
+        leases == Some(1) && self.kept.has_frame_in(area)
     }
 
     /// Returns the last frame for a joining reader, if the stream is slow. A reader that
@@ -91,17 +94,114 @@ impl State {
         self.retire_for(id, generation);
     }
 
-    /// Returns the last frame, if no other has followed it for some time. In a fast stream the next
-    /// one comes soon, and at its own time.
     fn slow_last(&self) -> Option<&WaitingFrame> {
-        let age = |last: &WaitingFrame| monotonic_ns().saturating_sub(last.descriptor.published);
-        let pause = self.config.history_pause;
-        self.last.as_ref().filter(|last| Duration::from_nanos(age(last)) >= pause)
+        self.kept.frame_after(self.config.history_pause, monotonic_ns())
     }
 
     fn is_in_host(&self, frame: &WaitingFrame) -> bool {
         let publication = self.publications[frame.area.0 as usize].as_ref();
         publication.is_some_and(|publication| publication.slot.as_ptr().is_some())
+    }
+
+    /// Returns whether a copy of a unit will be kept.
+    pub fn keeps_unit(&self, unit: Unit, bytes: u64, metadata: usize) -> bool {
+        self.kept.has_room(unit, bytes, metadata, self.config.max_gop_bytes)
+    }
+
+    /// Keeps the copy of a unit that is being published; without one the kept GOP ends.
+    pub(super) fn keep_unit(&mut self, unit: Unit, descriptor: &Descriptor, content: Option<Arc<Content>>) {
+        if self.kept.note(unit) {
+            self.await_key_unit();
+        }
+        if unit != Unit::Whole || self.kept.units() > 0 {
+            let limit = self.config.max_gop_bytes;
+            let dropped = self.kept.keep_unit(descriptor, content, limit, monotonic_ns());
+            self.drop_units(dropped);
+        }
+    }
+
+    /// Drops the kept units: readers that join get none of them.
+    pub(super) fn forget_units(&mut self) {
+        let units = self.kept.drop_units();
+        self.drop_units(units);
+    }
+
+    /// Drops the kept units: the next unit belongs to another sequence of units.
+    pub(super) fn end_units(&mut self) {
+        let units = self.kept.end_units();
+        self.drop_units(units);
+    }
+
+    fn drop_units(&mut self, units: KeptUnits) {
+        if !units.is_empty() {
+            self.dropped.push(Box::new(units));
+        }
+    }
+
+    /// The sequence number of the last key unit, if a joining reader gets the units since then.
+    pub fn kept_from(&self, peer: &Peer, hello: &Hello) -> Option<Sequence> {
+        let gets = self.config.trusts_with_memory(peer) && self.kept.bytes() <= hello.max_gop_bytes;
+        self.kept.begin_of_units().filter(|_| gets)
+    }
+
+    /// Returns the kept units from `from` on.
+    pub fn kept_units(&self, from: Sequence) -> KeptUnits {
+        self.kept.units_from(from)
+    }
+
+    /// Decides where a joining reader starts that gets no kept units.
+    pub fn start_without_kept_units(&mut self, peer: &Peer) -> Start {
+        if !self.kept.has_units() {
+            return Start::AtOnce;
+        }
+        self.ask_owner(peer.is_own_or_root());
+        Start::join()
+    }
+
+    /// Sends kept units to the reader that joined last, if it is still there.
+    pub fn send_kept_units(&mut self, id: u64, packets: &[Packet]) {
+        if packets.is_empty() {
+            return;
+        }
+        self.each_link(|link| {
+            if link.info.id == id {
+                link.leases.note_kept_units();
+                packets.iter().try_for_each(|packet| link.send_packet(packet))?;
+            }
+            Ok(())
+        });
+    }
+
+    /// Handles a reader's request for a key unit. One that still reads kept units needs none.
+    pub fn request_key_unit(&mut self, id: u64) {
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
+        let link = &mut self.links[index];
+        match link.leases.reads_kept_units() {
+            Ok(true) => {}
+            Ok(false) => {
+                let is_own = link.peer().is_own_or_root();
+                self.ask_owner(is_own);
+            }
+            Err(ending) => self.drop_link(index, &ending),
+        }
+    }
+
+    /// Has every reader wait for a key unit: the first unit of the stream depends on units before
+    /// it, which no reader has got. One with a backlog gets every unit.
+    fn await_key_unit(&mut self) {
+        let mut is_own = false;
+        for link in self.links.iter_mut().filter(|link| link.backlog().is_empty()) {
+            link.leases.start().await_key();
+            is_own |= link.peer().is_own_or_root();
+        }
+        self.ask_owner(is_own);
+    }
+
+    /// Asks the owner for a key unit of an encoded stream, for a reader of its own user or of root.
+    fn ask_owner(&mut self, is_own: bool) {
+        if is_own && self.kept.asks_for_key(monotonic_ns()) {
+            self.reports.tell(Notice::KeyUnitWanted);
+        }
     }
 }
 
