@@ -6,10 +6,12 @@ mod announcement;
 mod copies;
 mod kept;
 mod metadata;
+mod publications;
 mod refusals;
 mod reports;
 
 pub use announcement::{Announcement, Change};
 pub use kept::{Content, Kept, KeptUnits};
 pub use metadata::{LargeAreas, Metadata};
+pub use publications::{Publication, Publications};
 pub use reports::Reports;

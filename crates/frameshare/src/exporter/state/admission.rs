@@ -270,7 +270,7 @@ impl State {
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,
             next,
-            live: self.next,
+            live: self.publications.next(),
             wake_word: shares.group.as_ref().map(|group| group.word()),
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
@@ -312,8 +312,9 @@ impl State {
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
         let link = &mut self.links[joining];
         let introduced = link.send_packet(welcome).and_then(|()| {
-            let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
-            let packets = self.announcement.introduction(memory, first, self.next).map_err(failed)?;
+            let first = last.as_ref().map_or(self.publications.next(), |last| last.descriptor.sequence);
+            let packets =
+                self.announcement.introduction(memory, first, self.publications.next()).map_err(failed)?;
             let link = &mut self.links[joining];
             let large = self.metadata.large_areas();
             large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))

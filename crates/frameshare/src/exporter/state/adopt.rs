@@ -134,8 +134,13 @@ impl State {
 
     /// Returns whether a slot is in adopted memory.
     pub(super) fn is_adopted(&self, slot: &Slot) -> bool {
-        self.generations.iter().any(|one| one.id == slot.0.id.generation && one.is_adopted())
+        is_adopted(&self.generations, slot)
     }
+}
+
+/// Returns whether a slot is in adopted memory.
+pub(super) fn is_adopted(generations: &[Generation], slot: &Slot) -> bool {
+    generations.iter().any(|one| one.id == slot.0.id.generation && one.is_adopted())
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl State {
 
     /// Makes the lease of a waiting frame one of the reader.
     fn offer_waiting(&mut self, index: usize, entry: EntryIndex, frame: &WaitingFrame) -> Result<(), Ending> {
-        let publication = self.publications[frame.area.0 as usize].as_ref();
+        let publication = self.publications.get(frame.area);
         let slot = publication.map(|publication| publication.slot.clone());
         let id = frame.descriptor.slot.generation;
         let generation = self.generations.iter().find(|one| one.id == id);

@@ -29,7 +29,7 @@ impl State {
         }
         self.renew |= change != Change::Memory;
         self.forget_last();
-        let before = self.next;
+        let before = self.publications.next();
         self.arrivals.reset();
         self.adapt_queues();
         self.each_link(|link| {
@@ -64,7 +64,12 @@ impl State {
             return;
         }
         let payload = Payload::Inline(event.payload);
-        let message = ToReader::Event { before: self.next, kind: event.kind, sticky: event.sticky, payload };
+        let message = ToReader::Event {
+            before: self.publications.next(),
+            kind: event.kind,
+            sticky: event.sticky,
+            payload,
+        };
         let packet = self.packet_of(&message);
         if let Some(packet) = &packet {
             self.each_link(|link| link.send_packet(packet));
@@ -80,7 +85,7 @@ impl State {
         if self.announcement.end() {
             self.end_units();
             self.each_link(Link::report_skipped);
-            self.send_all(&ToReader::EndOfStream { before: self.next });
+            self.send_all(&ToReader::EndOfStream { before: self.publications.next() });
         }
     }
 

@@ -39,7 +39,8 @@ impl State {
     /// with other holders than publications.
     pub fn held_upstream(&self, kind: MemoryKind) -> u32 {
         let Some(current) = self.generations.iter().rfind(|one| one.is_own(kind)) else { return 0 };
-        let published: BTreeSet<SlotId> = self.holding().map(|publication| publication.slot.0.id).collect();
+        let published: BTreeSet<SlotId> =
+            self.publications.holding().map(|publication| publication.slot.0.id).collect();
         let (present, slot_size) = (current.id, current.slot_size);
         let open = self.generations.iter();
         let open = open.filter(|one| one.id == present || one.is_open_overflow(kind, slot_size));

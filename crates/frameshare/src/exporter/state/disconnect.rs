@@ -53,7 +53,7 @@ impl State {
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.outbox.clear();
-        let lost = link.lose_backlog(self.next);
+        let lost = link.lose_backlog(self.publications.next());
         self.end_leases(lost);
         link.send_close(ending);
         self.reports.note_removal(&link.info, ending, monotonic_ns());
@@ -67,7 +67,7 @@ impl State {
             // The reader that owns the backlog loses it, and gets the reason instead.
             link.outbox.clear();
         }
-        let mut ended = link.lose_backlog(self.next);
+        let mut ended = link.lose_backlog(self.publications.next());
         link.send_close(ending);
         self.reports.note_removal(&link.info, ending, monotonic_ns());
         let revoked = link.leases.revoke_untaken(&mut ended);
@@ -182,7 +182,7 @@ impl State {
         }
         let ending = Ending { reason, text: text.into() };
         for mut link in mem::take(&mut self.links) {
-            let lost = link.lose_backlog(self.next);
+            let lost = link.lose_backlog(self.publications.next());
             self.end_leases(lost);
             link.send_close(&ending);
             self.reports.note_removal(&link.info, &ending, monotonic_ns());

@@ -70,7 +70,7 @@ impl State {
         if link.begin_downloads(choice) {
             return Ok(());
         }
-        let (before, format) = (self.next, self.announcement.format().cloned());
+        let (before, format) = (self.publications.next(), self.announcement.format().cloned());
         format.map_or(Ok(()), |format| {
             link.send(&ToReader::Format { before, memory: MemoryKind::Host, format })
         })
@@ -108,7 +108,7 @@ impl State {
         match downloads.start(written, from, to, frame, is_last) {
             Ok(()) => {
                 self.wanted_urgency = Urgency::Close;
-                self.add_lease(area);
+                self.publications.add_lease(area);
             }
             Err(error) => self.cannot_download(&*error),
         }
@@ -142,7 +142,7 @@ impl State {
 
     /// Starts the download of the last frame for a reader that has joined.
     pub(super) fn download_last(&mut self, last: WaitingFrame, to: Slot) {
-        let publication = self.publications[last.area.0 as usize].as_ref();
+        let publication = self.publications.get(last.area);
         let Some(from) = publication.map(|publication| publication.slot.clone()) else { return };
         let gpu = self.config.gpu.clone();
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();

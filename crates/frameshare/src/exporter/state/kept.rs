@@ -43,7 +43,7 @@ impl State {
         let last = self.kept.replace_frame(keeps.then(frame));
         self.end_leases(last);
         if keeps {
-            self.add_lease(area);
+            self.publications.add_lease(area);
         }
     }
 
@@ -56,8 +56,7 @@ impl State {
     /// Returns whether the publication in this area has no lease but that of the kept frame: it
     /// ends with the next frame, and no polling ends it before.
     pub(super) fn is_only_kept(&self, area: AreaIndex) -> bool {
-        let leases = self.publications[area.0 as usize].as_ref().map(|publication| publication.leases);
-        leases == Some(1) && self.kept.has_frame_in(area)
+        self.publications.has_one_lease(area) && self.kept.has_frame_in(area)
     }
 
     /// Returns the last frame for a joining reader, if the stream is slow. A reader that
@@ -88,7 +87,7 @@ impl State {
             return;
         }
         let (id, generation) = (self.links[joining].info.id, last.descriptor.slot.generation);
-        self.add_lease(last.area);
+        self.publications.add_lease(last.area);
         self.links[joining].push_backlog(last);
         self.deliver_backlogs();
         self.retire_for(id, generation);
@@ -99,7 +98,7 @@ impl State {
     }
 
     fn is_in_host(&self, frame: &WaitingFrame) -> bool {
-        let publication = self.publications[frame.area.0 as usize].as_ref();
+        let publication = self.publications.get(frame.area);
         publication.is_some_and(|publication| publication.slot.as_ptr().is_some())
     }
 

@@ -41,7 +41,7 @@ use super::{
     config::Config,
     error::SetupError,
     link::{Ending, Link, Weight},
-    owners::{Announcement, Kept, Metadata, Reports},
+    owners::{Announcement, Kept, Metadata, Publications, Reports},
     slot::Generation,
 };
 use crate::{
@@ -55,7 +55,6 @@ use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
 use pinned::Pinned;
-use publications::Publication;
 use returns::Demand;
 use std::{
     any::Any,
@@ -133,14 +132,7 @@ pub struct State {
     draining: Vec<Link>,
     /// Credit that is reserved for a reader that is being admitted.
     promised: u32,
-    /// Publications by metadata area.
-    publications: Vec<Option<Publication>>,
-    /// Publications without leases whose writes are under way.
-    unwritten: Vec<Publication>,
-    /// The sequence number of the next publication.
-    next: Sequence,
-    /// Time of the last publication; 0 before the first.
-    last_published: u64,
+    publications: Publications,
     arrivals: Arrivals,
     announcement: Announcement,
     kept: Kept,
@@ -198,8 +190,7 @@ impl State {
             memory: memory::select::select(config.memory, config.gpu.as_ref())?,
             signals: Signals::new(config.gpu.as_ref())?,
             accounts: Accounts::new(config.max_retired_bytes),
-            publications: (0..config.max_slots).map(|_| None).collect(),
-            unwritten: Vec::new(),
+            publications: Publications::new(config.max_slots),
             config,
             label,
             in_host: false,
@@ -212,8 +203,6 @@ impl State {
             links: Vec::new(),
             draining: Vec::new(),
             promised: 0,
-            next: Sequence::FIRST,
-            last_published: 0,
             arrivals: Arrivals::default(),
             announcement: Announcement::default(),
             kept: Kept::default(),
@@ -351,13 +340,16 @@ impl State {
     pub fn has_more_to_do(&self) -> bool {
         !self.draining.is_empty()
             || !self.pinned.is_empty()
-            || !self.unwritten.is_empty()
+            || !self.publications.unwritten().is_empty()
             || self.dma_bufs.has_unsettled()
     }
 
     /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
-        self.fences_pending || !self.pinned.is_empty() || !self.unwritten.is_empty() || self.is_downloading()
+        self.fences_pending
+            || !self.pinned.is_empty()
+            || !self.publications.unwritten().is_empty()
+            || self.is_downloading()
     }
 
     /// The accounts of users that are not trusted with memory.
@@ -388,7 +380,7 @@ impl State {
 
     /// The sequence number of the next publication.
     pub fn next_sequence(&self) -> Sequence {
-        self.next
+        self.publications.next()
     }
 
     /// Present readers.

@@ -52,8 +52,7 @@ impl State {
                 return Err(PublishError::Gpu(error));
             }
         };
-        let sequence = self.next;
-        self.next = sequence.next();
+        let sequence = self.publications.begin();
         descriptor.sequence = sequence;
         self.go_on();
         self.keep_unit(frame.unit, &descriptor, content);
@@ -80,7 +79,7 @@ impl State {
         });
         // One call signals the timeline values of all readers; the descriptors follow the signals.
         let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
-        let writing = self.publications[area.0 as usize].as_mut().and_then(|one| one.writing.as_mut());
+        let writing = self.publications.writing_mut(area);
         if let Err(error) = signaled.and_then(|()| self.signals.flush(writing)) {
             self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
             self.end_lease(area);
@@ -88,7 +87,7 @@ impl State {
         }
         self.count_dma_buf(frame.slot);
         descriptor.published = monotonic_ns();
-        self.last_published = descriptor.published;
+        self.publications.note_time(descriptor.published);
         self.publish_offered(&descriptor);
         if frame.unit == Unit::Whole {
             self.keep_last(frame.slot, area, &descriptor, oversized.clone());
@@ -161,7 +160,7 @@ impl State {
         let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
         for link in &mut self.links {
             let waits = link.backlog().first().map(|frame| frame.descriptor.sequence);
-            let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.next);
+            let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.publications.next());
             if link.leases.lose_before(next) {
                 link.wake_up();
             }
@@ -184,7 +183,7 @@ impl State {
             link.join_backlog(area, slot.size(), oversized.cloned());
             // Has the service thread wait for the reader.
             self.links_changed |= link.backlog().is_empty();
-            self.add_lease(area);
+            self.publications.add_lease(area);
             return Ok(());
         }
         // A kept frame that has not left yet is outdated.
@@ -209,7 +208,7 @@ impl State {
         link.offer(entry, area, sequence, unit, kind, &mut self.signals)?;
         // Has the service thread send the waiting messages.
         self.links_changed |= link.has_waiting_messages();
-        self.add_lease(area);
+        self.publications.add_lease(area);
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 //! Retirement of generations and of single slots: readers drop their imports, then the memory is
 //! freed.
 
-use super::{Publication, State};
+use super::State;
 use crate::{
     exporter::{
         link::{Ending, Link, Presence},
+        owners::Publication,
         slot::{Generation, Slot},
     },
     memory::frees_imports_first,
@@ -26,14 +27,14 @@ impl State {
         let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
         let keeps_overflow = self.keeps_overflow();
         for index in 0..self.generations.len() {
-            let (publications, unwritten) = (&self.publications, &self.unwritten);
+            let publications = &self.publications;
             let generation = &mut self.generations[index];
             let (id, kind) = (generation.id, generation.kind);
             let of = |slot| {
                 let in_slot = |publication: &&Publication| {
                     publication.slot.0.id == SlotId { generation: id, index: slot }
                 };
-                publications.iter().flatten().chain(unwritten).filter(in_slot).count()
+                publications.holding().filter(in_slot).count()
             };
             let stays = keeps_overflow && generation.is_overflow();
             let old = !generation.is_adopted() && !current.contains(&Some(id)) && !stays;
@@ -63,7 +64,7 @@ impl State {
     pub(super) fn retire_generation(&mut self, index: usize) {
         let generation = &mut self.generations[index];
         generation.retired = true;
-        let (before, id, bytes) = (self.next, generation.id, generation.bytes());
+        let (before, id, bytes) = (self.publications.next(), generation.id, generation.bytes());
         let retired = mem::take(&mut self.retired);
         let limit = self.config.max_retired_bytes;
         self.each_link(|link| {
@@ -123,7 +124,7 @@ impl State {
     pub(super) fn retire_for(&mut self, reader: u64, id: u32) {
         let retired = self.generations.iter().find(|one| one.id == id && one.retired);
         let Some(bytes) = retired.map(Generation::bytes) else { return };
-        let before = self.next;
+        let before = self.publications.next();
         self.each_link(|link| if link.info.id == reader { link.retire(before, id) } else { Ok(()) });
         self.retired.insert(id, bytes);
     }

@@ -8,7 +8,6 @@
 
 use super::{State, Urgency};
 use crate::sys::monotonic_ns;
-use frameshare_protocol::AreaIndex;
 use std::time::{Duration, Instant};
 
 /// Whether upstream waits for buffers, by what its publications show.
@@ -95,7 +94,7 @@ impl State {
     /// Learns from a turn that found fewer buffers with readers or GPU work than there were before
     /// it, if upstream has published nothing for a while.
     pub(super) fn note_returns(&mut self, before: usize) {
-        let pause = Duration::from_nanos(monotonic_ns().saturating_sub(self.last_published));
+        let pause = Duration::from_nanos(monotonic_ns().saturating_sub(self.publications.last_at()));
         if pause >= Demand::PAUSE && self.count_unreturned() < before {
             self.demand.note_return(Instant::now());
         }
@@ -104,12 +103,9 @@ impl State {
     /// Returns the number of buffers of an exporter with a GPU, and of sources of copies, that
     /// upstream has not got back.
     pub(super) fn count_unreturned(&self) -> usize {
-        let is_kept = |area: &usize| {
-            let keeps = self.publications[*area].as_ref().is_some_and(|one| one.keep.is_some());
-            keeps && !self.is_only_kept(AreaIndex(*area as u32))
-        };
-        let kept = if self.config.gpu.is_some() { self.publications.len() } else { 0 };
-        (0..kept).filter(is_kept).count() + self.unwritten.len() + self.pinned.len()
+        let leased = self.publications.leased().filter(|_| self.config.gpu.is_some());
+        let kept = leased.filter(|(area, one)| one.keep.is_some() && !self.is_only_kept(*area));
+        kept.count() + self.publications.unwritten().len() + self.pinned.len()
     }
 }
 

@@ -75,7 +75,7 @@ impl State {
         let is_usable =
             |one: &Generation| one.id == current.id || one.is_open_overflow(kind, current.slot_size);
         let generation = |id| self.generations.iter().find(|one| one.id == id);
-        let ids = self.unwritten.iter().map(|one| one.slot.0.id.generation);
+        let ids = self.publications.unwritten().iter().map(|one| one.slot.0.id.generation);
         ids.filter_map(generation).filter(|one| is_usable(one)).count()
     }
 

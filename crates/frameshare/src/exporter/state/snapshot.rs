@@ -68,7 +68,7 @@ impl State {
             limits: limits(&self.config),
             counters: StreamCounters {
                 published: stats.published,
-                last_published: self.last_published,
+                last_published: self.publications.last_at(),
                 waited: u64::try_from(stats.waited.as_nanos()).unwrap_or(u64::MAX),
                 slots: stats.slots,
                 free_slots: stats.free_slots,

@@ -20,9 +20,9 @@ impl State {
     }
 
     fn reader_stats(&self, link: &Link) -> ReaderStats {
-        let publications = link.leases.areas().filter_map(|area| self.publications[area.0 as usize].as_ref());
+        let publications = link.leases.areas().filter_map(|area| self.publications.get(area));
         let adopted = publications.filter(|one| self.is_adopted(&one.slot)).count() as u32;
-        ReaderStats { adopted, ..link.stats(self.next) }
+        ReaderStats { adopted, ..link.stats(self.publications.next()) }
     }
 
     pub fn stats(&mut self) -> Stats {
@@ -41,7 +41,7 @@ impl State {
         Stats {
             readers: self.links.iter().map(|link| self.reader_stats(link)).collect(),
             draining: draining.map(|link| self.reader_stats(link)).collect(),
-            published: self.next.previous().0,
+            published: self.publications.next().previous().0,
             waited: Duration::from_nanos(self.arrivals.waited),
             slots,
             free_slots,
