@@ -12,7 +12,8 @@ use super::{
 use crate::{
     exporter::{
         link::Ending,
-        state::{Shared, State, Turn, Urgency},
+        owners::Urgency,
+        state::{Shared, State, Turn},
     },
     gpu::DeferredDrop,
     service::{Interests, Next, Task, before_blocking},

@@ -44,7 +44,9 @@ impl State {
             }
             Ok(())
         });
-        self.fences_pending |= pending;
+        if pending {
+            self.polling.note_pending_fence();
+        }
         self.end_leases(ended);
     }
 

@@ -75,7 +75,9 @@ impl State {
         self.links_changed = true;
         match revoked {
             Ok(pending) if !link.leases.is_empty() => {
-                self.fences_pending |= pending;
+                if pending {
+                    self.polling.note_pending_fence();
+                }
                 self.draining.push(link);
             }
             _ => self.release_link(link),
@@ -118,7 +120,7 @@ impl State {
             let mut link = self.draining.remove(index);
             link.hang_up(process_is_gone);
             if link.leases.are_stranded() && link.presence() < Presence::Exited {
-                self.fences_pending = true;
+                self.polling.note_pending_fence();
                 self.draining.push(link);
             } else {
                 self.release_link(link);
@@ -141,7 +143,7 @@ impl State {
             let again = link.note_close();
             if ending.reason == Reason::Failed && !link.leases.is_empty() {
                 link.leases.note_failure();
-                self.fences_pending = true;
+                self.polling.note_pending_fence();
             } else if again {
                 // A disconnected reader sends its close message once.
                 self.end_link_of(id, &Ending::new(Reason::Violation, "it sent two close messages"), false);

@@ -3,9 +3,14 @@
 //! Fences of published dma-bufs: a dma-buf returns to its owner when devices have finished the
 //! readers' work on it, whether or not the readers live.
 
-use super::{State, Urgency};
+use super::State;
 use crate::{
-    exporter::{link::Ending, observe::DmaBufStats, owners::Reports, slot::Slot},
+    exporter::{
+        link::Ending,
+        observe::DmaBufStats,
+        owners::{Reports, Urgency},
+        slot::Slot,
+    },
     sys::{Fences, Peer, PendingFences},
 };
 use frameshare_protocol::{MemoryKind, message::Reason};
@@ -135,7 +140,7 @@ impl State {
         self.dropped.extend(self.dma_bufs.settle(slot, keep));
         if self.dma_bufs.has_unsettled() {
             // No notification follows the end of a device's work.
-            self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
+            self.polling.want(Urgency::Unhurried);
         }
     }
 

@@ -2,11 +2,12 @@
 
 //! Downloads: their start, their delivery, and the readers that get them.
 
-use super::{State, Urgency, download_queue::Downloads, offers::Offer};
+use super::{State, download_queue::Downloads, offers::Offer};
 use crate::{
     exporter::{
         frame::Unit,
         link::{Ending, WaitingFrame, Weight},
+        owners::Urgency,
         slot::Slot,
     },
     memory::select::Selected,
@@ -107,7 +108,7 @@ impl State {
         let area = frame.area;
         match downloads.start(written, from, to, frame, is_last) {
             Ok(()) => {
-                self.wanted_urgency = Urgency::Close;
+                self.polling.want(Urgency::Close);
                 self.publications.add_lease(area);
             }
             Err(error) => self.cannot_download(&*error),

@@ -2,7 +2,7 @@
 
 //! State shared by the exporter's threads, behind its lock, and the means to wake each other.
 
-use super::{State, Urgency};
+use super::State;
 use crate::{
     Interrupt,
     exporter::{
@@ -131,22 +131,20 @@ impl Drop for Guard<'_> {
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = state.sleepers.take();
         let service_needed = links_changed || !state.trash.is_empty();
-        let after_publication = mem::take(&mut state.poll_after_publication);
-        let (wanted, watch) = (mem::take(&mut state.wanted_urgency), state.watch);
-        state.watch = watch.max(wanted);
+        let polls = state.polling.take_order();
         let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
         drop(state);
         drop(quiet);
         sleepers.wake();
-        if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
+        if service_needed || polls.at_once {
             shared.service.wake();
         } else {
-            if let Some(time) = wanted.interval() {
+            if let Some(time) = polls.within {
                 shared.service.wake_within(time);
             }
             // Put off by the next publication, which reclaims itself: the thread sleeps on while
             // publications follow each other.
-            if let Some(time) = after_publication {
+            if let Some(time) = polls.after_publication {
                 shared.service.wake_after(time);
             }
         }

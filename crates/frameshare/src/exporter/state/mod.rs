@@ -41,7 +41,7 @@ use super::{
     config::Config,
     error::SetupError,
     link::{Ending, Link, Weight},
-    owners::{Announcement, Kept, Metadata, Publications, Reports},
+    owners::{Announcement, Kept, Metadata, Polling, Publications, Reports, Urgency},
     slot::Generation,
 };
 use crate::{
@@ -55,41 +55,9 @@ use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
 use pinned::Pinned;
-use returns::Demand;
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    mem,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{any::Any, collections::BTreeMap, mem, sync::Arc, time::Instant};
 use trimming::Trimming;
 use waiters::Waiters;
-
-/// Polling urgency of the service thread, in ascending order: some completions send no
-/// notification.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
-    #[default]
-    None,
-    /// As [`Urgency::Unhurried`], but publications follow each other, and poll themselves.
-    Idle,
-    /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
-    Unhurried,
-    /// A thread waits.
-    Close,
-}
-
-impl Urgency {
-    /// Returns the polling interval, if polls are regular.
-    pub fn interval(self) -> Option<Duration> {
-        match self {
-            Self::None | Self::Close => None,
-            Self::Idle => Some(Duration::from_millis(100)),
-            Self::Unhurried => Some(Duration::from_millis(2)),
-        }
-    }
-}
 
 /// The findings of one turn of the service thread.
 pub struct Turn {
@@ -146,22 +114,12 @@ pub struct State {
     refusal_of_others: Option<String>,
     /// Readers joined or left, or the set of readers with waiting messages changed.
     links_changed: bool,
-    /// Urgency that work since the service thread's last turn requires.
-    wanted_urgency: Urgency,
-    /// Time until a poll that the next publication puts off.
-    poll_after_publication: Option<Duration>,
-    demand: Demand,
-    /// Urgency of the service thread's present or next turn.
-    watch: Urgency,
+    polling: Polling,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
     trimming: Trimming,
-    /// All readers were polled for a slot since the last publication: the next one need not.
-    is_polled: bool,
     /// The weight of the frame that waits for readers.
     awaited: Weight,
-    /// A release fence was pending at the last poll of all of them, or at a poll since.
-    fences_pending: bool,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     downloads: Option<Downloads>,
     dma_bufs: DmaBufs,
@@ -212,15 +170,10 @@ impl State {
             readers_total: 0,
             reports,
             links_changed: false,
-            wanted_urgency: Urgency::None,
-            poll_after_publication: None,
-            demand: Demand::default(),
-            watch: Urgency::None,
+            polling: Polling::default(),
             overflow_until: None,
             trimming: Trimming::default(),
-            is_polled: false,
             awaited: Weight::default(),
-            fences_pending: false,
             downloads: None,
             dma_bufs: DmaBufs::default(),
             pinned: Pinned::default(),
@@ -262,7 +215,7 @@ impl State {
         if !self.draining.is_empty() {
             pending |= self.reclaim_from_draining(&mut ended);
         }
-        self.fences_pending = pending;
+        self.polling.set_fences_pending(pending);
         self.draining.iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
         // Freeing memory may wait for a GPU.
         self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
@@ -278,7 +231,7 @@ impl State {
         self.deliver_backlogs();
         if pending && self.has_backlogs() {
             // No notification follows, and the thread that took the one of the release may leave.
-            self.wanted_urgency = Urgency::Close;
+            self.polling.want(Urgency::Close);
         }
         let is_old = |one: &Generation| one.retired || one.retired_slot_bytes() > 0;
         let has_old = self.generations.len() > 1 || self.generations.iter().any(is_old);
@@ -306,7 +259,7 @@ impl State {
 
     /// Returns whether a publication has to poll readers: the acquisition of its slot did not.
     pub fn needs_poll(&mut self) -> bool {
-        !mem::take(&mut self.is_polled)
+        self.polling.publication_polls()
     }
 
     /// Wake-ups of readers, sent when the state is unlocked.
@@ -320,7 +273,7 @@ impl State {
     /// # Errors
     /// As [`Pinned::record`].
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+        self.polling.want(self.demanded_urgency());
         // An exporter without a GPU has no context of its own.
         let context = self.gpu().unwrap_or(stream.context()).clone();
         match self.pinned.record(stream, &context) {
@@ -346,7 +299,7 @@ impl State {
 
     /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
-        self.fences_pending
+        self.polling.fences_pending()
             || !self.pinned.is_empty()
             || !self.publications.unwritten().is_empty()
             || self.is_downloading()
@@ -405,18 +358,15 @@ impl State {
         let progress = self.reclaim();
         self.note_returns(unreturned);
         self.trim();
-        self.watch = self.needed_urgency();
-        if self.watch == Urgency::Idle {
-            self.poll_after_publication = self.watch.interval();
-        }
+        self.polling.begin_turn(self.needed_urgency());
         let trash = mem::take(&mut self.trash);
-        let (watch, trims_at) = (self.watch, self.trims_at());
+        let (watch, trims_at) = (self.polling.watch(), self.trims_at());
         Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
     }
 
     /// Returns the polling urgency for what sends no notification.
     fn needed_urgency(&self) -> Urgency {
-        if self.is_downloading() || (self.fences_pending && self.has_backlogs()) {
+        if self.is_downloading() || (self.polling.fences_pending() && self.has_backlogs()) {
             Urgency::Close
         } else if self.dma_bufs.has_unsettled() {
             Urgency::Unhurried

@@ -45,7 +45,7 @@ impl State {
         if is_writing(&self.signals, &self.generations, &publication) {
             self.publications.wait_for_write(publication);
             // Publications poll, and put that off.
-            self.poll_after_publication = self.demanded_urgency().interval();
+            self.polling.want_after_publication(self.demanded_urgency());
         } else {
             self.free(publication.slot, publication.keep);
         }
@@ -74,7 +74,7 @@ impl State {
         };
         match recorded {
             Ok(written) => {
-                self.wanted_urgency = self.wanted_urgency.max(self.demanded_urgency());
+                self.polling.want(self.demanded_urgency());
                 self.pinned.hold(written, held);
             }
             // The work of the context is found later, after a capture of the stream, and the frame

@@ -51,7 +51,7 @@ impl State {
         }
         // This may find that the GPU has failed, and close the stream.
         self.reclaim();
-        self.is_polled = true;
+        self.polling.note_poll();
         if self.closed {
             return Err(AcquireError::Closed);
         }

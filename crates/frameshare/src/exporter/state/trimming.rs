@@ -5,8 +5,8 @@
 //! A free slot is taken from the front of its generation, so those at the end are in use only as
 //! long as all others are: what was not in use for [`UNUSED`] is beyond the peak of that time.
 
-use super::{State, Urgency, backlog::KEPT};
-use crate::exporter::slot::Generation;
+use super::{State, backlog::KEPT};
+use crate::exporter::{owners::Urgency, slot::Generation};
 use std::time::{Duration, Instant};
 
 /// Time for which a slot stays allocated after its last use.
@@ -36,7 +36,7 @@ impl State {
         if self.trimming.at.is_none() {
             self.trimming.at = Some(Instant::now() + INTERVAL);
             // The service thread learns of the time in its next turn.
-            self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
+            self.polling.want(Urgency::Unhurried);
         }
     }
 
