@@ -7,8 +7,9 @@ use crate::{
     exporter::{
         error::Interrupted,
         link::{Ending, Link},
+        owners::Waiter,
         slot::{AcquireError, Purpose, Slot, Vacancy},
-        state::{Shared, State, Waiter},
+        state::{Shared, State},
     },
     sys::backoff::{Backoff, Spin},
     sys::{Drained, Timeout, Wake, is_ready, wait},

@@ -4,16 +4,20 @@
 
 mod announcement;
 mod copies;
+mod deferred;
 mod kept;
 mod metadata;
 mod polling;
 mod publications;
 mod refusals;
 mod reports;
+mod waiters;
 
 pub use announcement::{Announcement, Change};
+pub use deferred::Deferred;
 pub use kept::{Content, Kept, KeptUnits};
 pub use metadata::{LargeAreas, Metadata};
 pub use polling::{Polling, Urgency};
 pub use publications::{Publication, Publications};
 pub use reports::Reports;
+pub use waiters::{Waiter, Waiters};

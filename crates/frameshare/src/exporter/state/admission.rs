@@ -306,7 +306,7 @@ impl State {
     pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>, target: Option<Slot>) {
         self.reports.tell(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);
-        self.links_changed = true;
+        self.waiters.note_change();
         let joining = self.links.len() - 1;
         let memory = self.links[joining].memory_of_frames(self.announcement.memory());
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));

@@ -29,7 +29,7 @@ impl State {
         // User code in Drop must not run under the lock.
         let mut owner = Some(owner);
         let adopted = self.adopt_from(pointer, &mut owner, exporter);
-        self.dropped.extend(owner);
+        self.deferred.drop_user_data(owner);
         adopted
     }
 

@@ -133,7 +133,7 @@ impl State {
         }
         // The service thread waits for the reader's next release, or for no further one: whichever
         // thread delivers may have taken the wake-up.
-        self.links_changed = true;
+        self.waiters.note_change();
         Ok(true)
     }
 

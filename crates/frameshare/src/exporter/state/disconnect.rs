@@ -72,7 +72,7 @@ impl State {
         self.reports.note_removal(&link.info, ending, monotonic_ns());
         let revoked = link.leases.revoke_untaken(&mut ended);
         self.end_leases(ended);
-        self.links_changed = true;
+        self.waiters.note_change();
         match revoked {
             Ok(pending) if !link.leases.is_empty() => {
                 if pending {
@@ -88,13 +88,13 @@ impl State {
     /// the reader to drop its imports, or, for a few seconds, while messages wait for the reader.
     pub fn release_link(&mut self, mut link: Link) {
         self.end_leases(link.leases.take_all());
-        self.links_changed = true;
+        self.waiters.note_change();
         let draining = self.draining.iter().filter(|other| other.is_flushing()).count();
         let drains = link.is_flushing() && (self.closed || draining < MAX_DRAINING);
         if self.awaits(&link) || drains {
             self.draining.push(link);
         } else {
-            self.trash.push(Box::new(link));
+            self.deferred.drop_resource(link);
         }
     }
 
@@ -190,7 +190,7 @@ impl State {
             self.reports.note_removal(&link.info, &ending, monotonic_ns());
             self.draining.push(link);
         }
-        self.links_changed = true;
+        self.waiters.note_change();
         // Keep the leases of readers that still pin memory or events. Leases alone do not keep the
         // exporter alive.
         for link in mem::take(&mut self.draining) {

@@ -68,9 +68,9 @@ impl DmaBufs {
         None
     }
 
-    /// Moves the user data of publications whose fences are signaled, or late, to `done`, and adds
-    /// a line for each late one to the log.
-    fn collect(&mut self, timeout: Duration, done: &mut Vec<Box<dyn Any + Send>>, reports: &mut Reports) {
+    /// Takes out the user data of publications whose fences are signaled, or late, and adds a line
+    /// for each late one to the log.
+    fn collect(&mut self, timeout: Duration, reports: &mut Reports) -> Vec<Box<dyn Any + Send>> {
         let is_settled = |one: &mut Unsettled| {
             let signaled =
                 one.slot.0.memory.dma_buf().map(|dma_buf| one.fences.are_signaled(dma_buf.as_fd()));
@@ -83,9 +83,7 @@ impl DmaBufs {
             }
             is_late || !matches!(signaled, Some(Ok(false)))
         };
-        for settled in self.unsettled.extract_if(.., is_settled) {
-            done.extend(settled.keep);
-        }
+        self.unsettled.extract_if(.., is_settled).filter_map(|settled| settled.keep).collect()
     }
 }
 
@@ -134,10 +132,11 @@ impl State {
     /// when devices have finished their work on it.
     pub(super) fn free(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) {
         if slot.0.memory.dma_buf().is_none() {
-            self.dropped.extend(keep);
+            self.deferred.drop_user_data(keep);
             return;
         }
-        self.dropped.extend(self.dma_bufs.settle(slot, keep));
+        let done = self.dma_bufs.settle(slot, keep);
+        self.deferred.drop_user_data(done);
         if self.dma_bufs.has_unsettled() {
             // No notification follows the end of a device's work.
             self.polling.want(Urgency::Unhurried);
@@ -146,7 +145,8 @@ impl State {
 
     pub(super) fn collect_dma_bufs(&mut self) {
         if self.dma_bufs.has_unsettled() {
-            self.dma_bufs.collect(self.config.fence_timeout, &mut self.dropped, &mut self.reports);
+            let done = self.dma_bufs.collect(self.config.fence_timeout, &mut self.reports);
+            self.deferred.drop_user_data(done);
         }
     }
 }

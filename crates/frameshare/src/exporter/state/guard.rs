@@ -15,7 +15,6 @@ use crate::{
     sys::{Label, Quiet},
 };
 use std::{
-    mem,
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, TryLockError,
@@ -127,12 +126,11 @@ impl Drop for Guard<'_> {
             // first.
             shared.handler.queue(notices);
         }
-        let (dropped, warnings) = (mem::take(&mut state.dropped), state.reports.take_warnings());
-        let links_changed = mem::take(&mut state.links_changed);
-        let sleepers = state.sleepers.take();
-        let service_needed = links_changed || !state.trash.is_empty();
+        let (dropped, warnings) = (state.deferred.take_user_data(), state.reports.take_warnings());
+        let change = state.waiters.take_change();
+        let sleepers = state.deferred.take_sleepers();
+        let service_needed = change.is_some() || state.deferred.has_resources();
         let polls = state.polling.take_order();
-        let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
         drop(state);
         drop(quiet);
         sleepers.wake();
@@ -148,7 +146,7 @@ impl Drop for Guard<'_> {
                 shared.service.wake_after(time);
             }
         }
-        waiters.iter().for_each(Interrupt::set);
+        change.iter().flatten().for_each(Interrupt::set);
         if !dropped.is_empty() || !warnings.is_empty() {
             // Foreign code.
             before_blocking();

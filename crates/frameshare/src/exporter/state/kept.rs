@@ -15,7 +15,7 @@ use crate::{
     sys::{Peer, monotonic_ns},
 };
 use frameshare_protocol::{AreaIndex, Descriptor, Sequence, message::Hello};
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 impl State {
     /// Sets what is kept for readers that join later.
@@ -133,7 +133,7 @@ impl State {
 
     fn drop_units(&mut self, units: KeptUnits) {
         if !units.is_empty() {
-            self.dropped.push(Box::new(units));
+            self.deferred.drop_user_data([Box::new(units) as Box<dyn Any + Send>]);
         }
     }
 

@@ -30,21 +30,22 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod trimming;
-mod waiters;
 
 pub use admission::{Left, Promise, Shares};
 pub use guard::Shared;
 pub use late_gpu::Wanting;
-pub use waiters::Waiter;
 
 use super::{
     config::Config,
     error::SetupError,
     link::{Ending, Link, Weight},
-    owners::{Announcement, Kept, Metadata, Polling, Publications, Reports, Urgency},
+    owners::{
+        Announcement, Deferred, Kept, Metadata, Polling, Publications, Reports, Urgency, Waiter, Waiters,
+    },
     slot::Generation,
 };
 use crate::{
+    Interrupt,
     fence::Signals,
     memory::{self, Account, Accounts, select::Selected},
     sys::{self, Label, Peer, PendingWakes, monotonic_ns},
@@ -57,7 +58,6 @@ use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
 use pinned::Pinned;
 use std::{any::Any, collections::BTreeMap, mem, sync::Arc, time::Instant};
 use trimming::Trimming;
-use waiters::Waiters;
 
 /// The findings of one turn of the service thread.
 pub struct Turn {
@@ -112,8 +112,7 @@ pub struct State {
     reports: Reports,
     /// The reason to refuse every reader of another user, if there is one.
     refusal_of_others: Option<String>,
-    /// Readers joined or left, or the set of readers with waiting messages changed.
-    links_changed: bool,
+    waiters: Waiters,
     polling: Polling,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
@@ -127,14 +126,7 @@ pub struct State {
     pinned: Pinned,
     /// Areas whose leases a poll has found ended: empty between polls, which share its memory.
     ended_leases: Vec<AreaIndex>,
-    /// Threads of this process that wait for readers.
-    waiters: Waiters,
-    /// Readers that need a wake-up.
-    sleepers: PendingWakes,
-    /// User data of ended publications, to be dropped with the state unlocked.
-    dropped: Vec<Box<dyn Any + Send>>,
-    /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
-    trash: Vec<Box<dyn Any + Send>>,
+    deferred: Deferred,
 }
 
 impl State {
@@ -169,7 +161,6 @@ impl State {
             metadata,
             readers_total: 0,
             reports,
-            links_changed: false,
             polling: Polling::default(),
             overflow_until: None,
             trimming: Trimming::default(),
@@ -178,10 +169,8 @@ impl State {
             dma_bufs: DmaBufs::default(),
             pinned: Pinned::default(),
             ended_leases: Vec::new(),
-            sleepers: PendingWakes::default(),
             waiters: Waiters::default(),
-            dropped: Vec::new(),
-            trash: Vec::new(),
+            deferred: Deferred::default(),
         })
     }
 
@@ -192,7 +181,9 @@ impl State {
             let waited = self.links[index].has_waiting_messages();
             match f(&mut self.links[index]) {
                 Ok(()) => {
-                    self.links_changed |= self.links[index].has_waiting_messages() != waited;
+                    if self.links[index].has_waiting_messages() != waited {
+                        self.waiters.note_change();
+                    }
                     index += 1;
                 }
                 Err(ending) => self.drop_link(index, &ending),
@@ -218,13 +209,14 @@ impl State {
         self.polling.set_fences_pending(pending);
         self.draining.iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
         // Freeing memory may wait for a GPU.
-        self.trash.extend(spent.into_iter().map(|memory| Box::new(memory) as Box<dyn Any + Send>));
+        spent.into_iter().for_each(|memory| self.deferred.drop_resource(memory));
         let progress = !ended.is_empty();
         self.end_leases(ended.drain(..));
         self.ended_leases = ended;
         self.collect_written();
         self.collect_dma_bufs();
-        self.pinned.collect(&mut self.dropped);
+        let unpinned = self.pinned.collect();
+        self.deferred.drop_user_data(unpinned);
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
@@ -264,7 +256,7 @@ impl State {
 
     /// Wake-ups of readers, sent when the state is unlocked.
     pub fn pending_wakes(&self) -> PendingWakes {
-        self.sleepers.clone()
+        self.deferred.wakes()
     }
 
     /// Drops `what` when the work queued on `stream` so far is done, or soon if that cannot be
@@ -283,7 +275,7 @@ impl State {
             }
             Err(error) => {
                 // Foreign code: with the state unlocked.
-                self.dropped.push(what);
+                self.deferred.drop_user_data([what]);
                 Err(error)
             }
         }
@@ -359,7 +351,7 @@ impl State {
         self.note_returns(unreturned);
         self.trim();
         self.polling.begin_turn(self.needed_urgency());
-        let trash = mem::take(&mut self.trash);
+        let trash = self.deferred.take_resources();
         let (watch, trims_at) = (self.polling.watch(), self.trims_at());
         Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
     }
@@ -382,5 +374,22 @@ impl State {
 
     pub fn use_host_memory(&mut self, yes: bool) {
         self.renew |= mem::replace(&mut self.in_host, yes) != yes;
+    }
+
+    /// Registers a thread that begins to wait.
+    pub fn begin_wait(&mut self) -> Waiter {
+        self.waiters.begin()
+    }
+
+    /// Removes a thread that no longer waits. After the last one, readers need not send wake-ups.
+    pub fn end_wait(&mut self, waiter: &Waiter) {
+        if self.waiters.end(waiter) {
+            self.end_waits();
+        }
+    }
+
+    /// Makes all other waiting threads check again.
+    pub fn interrupt_other_waits(&self, own: Option<&Interrupt>) {
+        self.waiters.interrupt_others(own);
     }
 }

@@ -182,7 +182,9 @@ impl State {
             // There is room for it: a frame that would be lost is not published.
             link.join_backlog(area, slot.size(), oversized.cloned());
             // Has the service thread wait for the reader.
-            self.links_changed |= link.backlog().is_empty();
+            if link.backlog().is_empty() {
+                self.waiters.note_change();
+            }
             self.publications.add_lease(area);
             return Ok(());
         }
@@ -207,7 +209,9 @@ impl State {
         }
         link.offer(entry, area, sequence, unit, kind, &mut self.signals)?;
         // Has the service thread send the waiting messages.
-        self.links_changed |= link.has_waiting_messages();
+        if link.has_waiting_messages() {
+            self.waiters.note_change();
+        }
         self.publications.add_lease(area);
         Ok(())
     }

@@ -58,12 +58,16 @@ impl Pinned {
         self.waiting.push((until, what));
     }
 
-    /// Moves resources that no work uses any more to `done`. Failed work uses nothing.
-    pub fn collect(&mut self, done: &mut Vec<Box<dyn Any + Send>>) {
-        let is_done = |(event, _): &mut (Event, _)| !matches!(event.query(), Ok(Status::Pending));
-        for (event, what) in self.waiting.extract_if(.., is_done) {
-            self.spare.push(event);
-            done.push(what);
+    /// Takes out the resources that no work uses any more. Failed work uses nothing.
+    pub fn collect(&mut self) -> Vec<Box<dyn Any + Send>> {
+        if self.waiting.is_empty() {
+            return Vec::new();
         }
+        let is_done = |(event, _): &mut (Event, _)| !matches!(event.query(), Ok(Status::Pending));
+        let done = self.waiting.extract_if(.., is_done).map(|(event, what)| {
+            self.spare.push(event);
+            what
+        });
+        done.collect()
     }
 }

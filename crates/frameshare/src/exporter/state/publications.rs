@@ -66,11 +66,11 @@ impl State {
         let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
         let (recorded, gpu) = match (frame.written, &self.config.gpu) {
             _ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {
-                return self.dropped.push(held);
+                return self.deferred.drop_user_data([held]);
             }
             (Written::On(stream), Some(gpu)) => (self.pinned.record(stream, gpu), stream.context().clone()),
             (Written::Somewhere, Some(gpu)) => (self.pinned.record_context(gpu), gpu.clone()),
-            (Written::Cpu, _) | (_, None) => return self.dropped.push(held),
+            (Written::Cpu, _) | (_, None) => return self.deferred.drop_user_data([held]),
         };
         match recorded {
             Ok(written) => {
@@ -79,7 +79,7 @@ impl State {
             }
             // The work of the context is found later, after a capture of the stream, and the frame
             // dropped, with the state unlocked. Work from before the capture may be under way.
-            Err(_) => self.trash.push(Box::new(DropWhenIdle::new(&gpu, held))),
+            Err(_) => self.deferred.drop_resource(DropWhenIdle::new(&gpu, held)),
         }
     }
 }

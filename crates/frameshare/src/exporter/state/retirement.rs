@@ -46,7 +46,7 @@ impl State {
             if generation.retired && !(frees_imports_first(kind) && imported) {
                 let unused = generation.take_unused();
                 if !unused.is_empty() {
-                    self.trash.push(Box::new(unused));
+                    self.deferred.drop_resource(unused);
                 }
             }
         }
@@ -114,7 +114,7 @@ impl State {
             let is_imported = |slot| links.clone().any(|link: &Link| link.imports.may_have(slot));
             let unused = generation.take_dropped(|slot| frees_imports_first && is_imported(slot));
             if !unused.is_empty() {
-                self.trash.push(Box::new(unused));
+                self.deferred.drop_resource(unused);
             }
         }
     }
@@ -149,7 +149,7 @@ impl State {
             let text = format!("it gives up generation {generation}, which it was not asked to");
             return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
-        self.links_changed = true;
+        self.waiters.note_change();
     }
 
     /// Handles a reader's acknowledgement that it has dropped its import of a slot.
@@ -160,7 +160,7 @@ impl State {
             let text = format!("it gives up slot {slot}, which it was not asked to");
             return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
-        self.links_changed = true;
+        self.waiters.note_change();
     }
 }
 

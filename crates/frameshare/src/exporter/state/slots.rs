@@ -202,7 +202,7 @@ impl State {
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
             // state is unlocked. A slot whose write is under way is free soon.
-            if !self.dropped.is_empty() || self.count_unwritten() > 0 {
+            if self.deferred.has_user_data() || self.count_unwritten() > 0 {
                 return None;
             }
             let mut ended = Vec::new();

@@ -146,7 +146,7 @@ fn assert_others_go_on(other: Stream) {
 fn memory_that_is_slow_to_free_delays_no_other_stream() {
     let (slow, other) = (Stream::new(), Stream::new());
     let (blocker, blocked) = blocker();
-    slow.exporter.locked(|state| state.trash.push(Box::new(blocker)));
+    slow.exporter.locked(|state| state.deferred.drop_resource(blocker));
     blocked.wait();
     assert_others_go_on(other);
     drop(blocked.release);

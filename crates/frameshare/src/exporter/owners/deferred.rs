@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What is done with the state unlocked.
+
+use crate::sys::{PendingWakes, Sleepers};
+use std::{any::Any, mem};
+
+/// Owns what a change of the state leaves behind for the time when the state is unlocked: objects
+/// to be dropped, which may run the application's code or wait for a GPU, and readers to be woken,
+/// which must not find the state locked.
+#[derive(Default)]
+pub struct Deferred {
+    /// User data of ended publications.
+    user_data: Vec<Box<dyn Any + Send>>,
+    /// Resources whose drop may wait for a GPU, for the service thread.
+    resources: Vec<Box<dyn Any + Send>>,
+    wakes: PendingWakes,
+}
+
+impl Deferred {
+    /// Has user data dropped by the thread that unlocks the state.
+    pub fn drop_user_data(&mut self, what: impl IntoIterator<Item = Box<dyn Any + Send>>) {
+        self.user_data.extend(what);
+    }
+
+    /// Returns whether user data waits, which may hold a slot.
+    pub fn has_user_data(&self) -> bool {
+        !self.user_data.is_empty()
+    }
+
+    /// Has a resource dropped by the service thread: that may wait for a GPU.
+    pub fn drop_resource(&mut self, what: impl Any + Send) {
+        self.resources.push(Box::new(what));
+    }
+
+    /// Returns whether resources wait for the service thread.
+    pub fn has_resources(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
+    /// The list of readers to be woken, which links share.
+    pub fn wakes(&self) -> PendingWakes {
+        self.wakes.clone()
+    }
+
+    pub fn take_user_data(&mut self) -> Vec<Box<dyn Any + Send>> {
+        mem::take(&mut self.user_data)
+    }
+
+    pub fn take_resources(&mut self) -> Vec<Box<dyn Any + Send>> {
+        mem::take(&mut self.resources)
+    }
+
+    pub fn take_sleepers(&self) -> Sleepers {
+        self.wakes.take()
+    }
+}
