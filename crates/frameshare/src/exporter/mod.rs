@@ -464,7 +464,7 @@ impl Exporter {
 
     /// Number of present readers.
     pub fn reader_count(&self) -> usize {
-        self.0.shared.lock().links().len()
+        self.0.shared.lock().readers().present().len()
     }
 
     /// Statistics so far.

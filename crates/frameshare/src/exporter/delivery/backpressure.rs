@@ -74,7 +74,7 @@ pub fn wait_for_pool_slot(
 
 pub fn drain(shared: &Shared, interrupt: &Interrupt, timeout: Timeout) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
-        let mut lossless = state.lossless_links();
+        let mut lossless = state.readers().lossless();
         let on_the_way = |link: &Link| link.downloads() && state.is_downloading();
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
@@ -86,7 +86,7 @@ pub fn wait_for_reader(
     interrupt: &Interrupt,
     timeout: Timeout,
 ) -> Result<bool, Interrupted> {
-    let is_there = |state: &mut State| (state.links().len() > 0).then_some(());
+    let is_there = |state: &mut State| (state.readers().present().len() > 0).then_some(());
     wait_until(shared, interrupt, timeout, Awaited::Readers, is_there).map(|reader| reader.is_some())
 }
 
@@ -175,8 +175,8 @@ fn wait_with<T>(
         let is_polled = |link: &Link| link.leases.is_fenced() && !polls_are_rare;
         let announce = |link: &Link| (link.info.id, link.announce_wait());
         let announced: Vec<_> =
-            state.lossless_links().filter(|link| !is_polled(link)).map(announce).collect();
-        let must_poll = state.lossless_links().any(is_polled);
+            state.readers().lossless().filter(|link| !is_polled(link)).map(announce).collect();
+        let must_poll = state.readers().lossless().any(is_polled);
         own.into_iter().for_each(Interrupt::clear);
         if !announced.is_empty() {
             state.reclaim();

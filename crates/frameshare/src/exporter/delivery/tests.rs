@@ -81,7 +81,7 @@ impl Stream {
 
     /// Lets the first reader have written false claims of its untaken frames.
     fn falsify_claims(&self) {
-        self.exporter.locked(|state| state.links().next().unwrap().leases.falsify_claims());
+        self.exporter.locked(|state| state.readers().present().first().unwrap().leases.falsify_claims());
     }
 }
 

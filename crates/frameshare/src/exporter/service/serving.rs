@@ -166,7 +166,7 @@ impl Serving {
         self.links = {
             let mut state = self.shared.lock();
             state.announce_waits();
-            state.connections().map(WatchedLink::of).map(|link| (link.id, link)).collect()
+            state.readers().all().map(WatchedLink::of).map(|link| (link.id, link)).collect()
         };
         for link in self.links.values() {
             if !link.hung_up {

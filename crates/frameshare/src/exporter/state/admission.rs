@@ -105,14 +105,14 @@ impl State {
         let account = self.account_of(peer);
         let pages = queue_size(credit as usize) + claims_size(credit as usize);
         account.check(pages as u64).map_err(|full| Ending::new(Reason::LimitExceeded, full.to_string()))?;
-        self.promised = credit;
+        self.readers.promise(credit);
         let gpu = self.config.gpu.clone();
         Ok(Promise { credit, route, gpu, account })
     }
 
     /// Ends the reservation of credit.
     pub fn end_promise(&mut self) {
-        self.promised = 0;
+        self.readers.end_promise();
     }
 
     /// Decides how a reader gets its frames.
@@ -172,7 +172,7 @@ impl State {
                 && peer.pid != 0
                 && link.hello().nonce != hello.nonce
         };
-        let is_read = kind == MemoryKind::Pool && self.links.iter().chain(&self.draining).any(reads);
+        let is_read = kind == MemoryKind::Pool && self.readers.all().any(reads);
         is_read.then_some("another copy of frameshare in its process reads the stream")
     }
 
@@ -196,7 +196,7 @@ impl State {
         } else if !hello.memory.contains(&MemoryKind::Legacy) {
             Some("it cannot open legacy handles")
         } else {
-            let other = self.links.iter().chain(&self.draining).find(lent);
+            let other = self.readers.all().find(lent);
             other.map(|_| "another CUDA context of its process reads this stream")
         };
         why.map(Into::into)
@@ -285,9 +285,8 @@ impl State {
     }
 
     pub fn new_reader(&mut self, peer: &Peer, hello: &Hello, credit: u32) -> ReaderInfo {
-        self.readers_total += 1;
         ReaderInfo {
-            id: self.readers_total,
+            id: self.readers.count(),
             pid: peer.pid,
             uid: peer.uid,
             name: hello.name.clone(),
@@ -305,17 +304,16 @@ impl State {
     /// with the `last` frame, if there is one; a download of that goes into `target`.
     pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>, target: Option<Slot>) {
         self.reports.tell(Notice::ReaderAdded(link.info.clone()));
-        self.links.push(link);
+        let joining = self.readers.add(link);
         self.waiters.note_change();
-        let joining = self.links.len() - 1;
-        let memory = self.links[joining].memory_of_frames(self.announcement.memory());
+        let memory = self.readers[joining].memory_of_frames(self.announcement.memory());
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
-        let link = &mut self.links[joining];
+        let link = &mut self.readers[joining];
         let introduced = link.send_packet(welcome).and_then(|()| {
             let first = last.as_ref().map_or(self.publications.next(), |last| last.descriptor.sequence);
             let packets =
                 self.announcement.introduction(memory, first, self.publications.next()).map_err(failed)?;
-            let link = &mut self.links[joining];
+            let link = &mut self.readers[joining];
             let large = self.metadata.large_areas();
             large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))
         });

@@ -114,7 +114,7 @@ impl State {
     /// Names a reader that cannot read adopted memory of this kind, with the reason, if there is
     /// one.
     pub fn cannot_adopt(&self, kind: MemoryKind) -> Option<CannotAdopt> {
-        self.links.iter().find_map(|link| {
+        self.readers.present().iter().find_map(|link| {
             link.cannot_adopt(kind).map(|why| CannotAdopt { reader: link.info.clone(), why: why.into() })
         })
     }
@@ -202,7 +202,7 @@ mod tests {
             if acknowledges {
                 wait_until("no acknowledgement", &mut || {
                     assert!(reader.next(Some(Duration::ZERO), &interrupt).unwrap().is_none());
-                    exporter.locked(|state| state.links[0].imports.generations().count() == 0)
+                    exporter.locked(|state| state.readers[0].imports.generations().count() == 0)
                 });
             }
             let refused = Err(PublishError::Invalid(InvalidFrame::Retired));

@@ -65,7 +65,7 @@ impl State {
     /// Adapts the queues of readers that leave it to the exporter.
     pub(super) fn adapt_queues(&mut self) {
         let frames = automatic_queue(self.announcement.period(), self.lead());
-        self.links.iter_mut().for_each(|link| link.adapt_queue(frames));
+        self.readers.present_mut().iter_mut().for_each(|link| link.adapt_queue(frames));
     }
 
     /// Returns the credit that suits the stream; a high one before the first frame tells its lead.

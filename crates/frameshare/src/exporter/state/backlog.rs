@@ -34,7 +34,8 @@ impl State {
     /// Frames in backlogs. Readers of downloads get other slots than the others.
     pub fn waiting(&self) -> Total {
         let longest = |downloads| {
-            let backlogs = self.links.iter().filter(|link| link.downloads() == downloads).map(Link::backlog);
+            let backlogs =
+                self.readers.present().iter().filter(|link| link.downloads() == downloads).map(Link::backlog);
             let total = |(frames, bytes), backlog: &Backlog| {
                 (backlog.frames().max(frames), backlog.frame_bytes().max(bytes))
             };
@@ -72,14 +73,18 @@ impl State {
     /// memory is its owner's, who may need it soon.
     pub fn must_copy(&self, slot: &Slot) -> bool {
         self.is_adopted(slot)
-            && self.links.iter().any(|link| link.is_lossless() && !link.downloads() && link.is_full())
+            && self
+                .readers
+                .present()
+                .iter()
+                .any(|link| link.is_lossless() && !link.downloads() && link.is_full())
     }
 
     /// Asks readers that frames wait for to send a wake-up when they release one, and checks once
     /// more.
     pub fn announce_waits(&mut self) {
         let mut any = false;
-        for link in self.links.iter().filter(|link| !link.backlog().is_empty()) {
+        for link in self.readers.present().iter().filter(|link| !link.backlog().is_empty()) {
             link.announce_wait();
             any = true;
         }
@@ -90,11 +95,11 @@ impl State {
 
     /// Delivers frames of backlogs to readers that have credit.
     pub fn deliver_backlogs(&mut self) {
-        if self.links.iter().all(|link| link.backlog().is_empty()) {
+        if self.readers.present().iter().all(|link| link.backlog().is_empty()) {
             return;
         }
         self.overflow_until = Some(Instant::now() + KEPT);
-        if !self.links.iter().any(Link::can_deliver) {
+        if !self.readers.present().iter().any(Link::can_deliver) {
             return;
         }
         let gpu = self.config.gpu.clone();
@@ -106,7 +111,7 @@ impl State {
             }
         };
         let mut index = 0;
-        while index < self.links.len() {
+        while index < self.readers.present().len() {
             match self.deliver_waiting(index) {
                 Ok(true) => {}
                 Ok(false) => index += 1,
@@ -117,7 +122,7 @@ impl State {
 
     /// Delivers the next frame of a reader's backlog, if there is room. Returns false if not.
     fn deliver_waiting(&mut self, index: usize) -> Result<bool, Ending> {
-        let Some((entry, frame)) = self.links[index].next_waiting()? else { return Ok(false) };
+        let Some((entry, frame)) = self.readers[index].next_waiting()? else { return Ok(false) };
         let offered = self.offer_waiting(index, entry, &frame);
         if offered.is_err() {
             self.end_lease(frame.area);
@@ -126,7 +131,7 @@ impl State {
         if let Err(error) = self.signals.flush(None) {
             return Err(Ending::new(Reason::Failed, format!("the exporter's GPU has failed: {error}")));
         }
-        let link = &mut self.links[index];
+        let link = &mut self.readers[index];
         link.publish(&frame.descriptor);
         if link.leases.take_published(order_before_flags()) {
             link.wake_up();
@@ -147,7 +152,7 @@ impl State {
             return Err(Ending::new(Reason::Failed, "the exporter has lost a frame that waited"));
         };
         let kind = generation.kind;
-        let link = &mut self.links[index];
+        let link = &mut self.readers[index];
         link.introduce(&slot, kind, generation.is_adopted(), generation.pool())?;
         if let Some(message) = &frame.oversized {
             link.send_now(message)?;
@@ -165,12 +170,12 @@ impl State {
     /// GPU.
     pub(super) fn is_held(&self, slot: &Slot) -> bool {
         let is_kept = self.config.history.keeps_frames();
-        slot.as_ptr().is_none() && (is_kept || self.links.iter().any(Link::joins_backlog))
+        slot.as_ptr().is_none() && (is_kept || self.readers.present().iter().any(Link::joins_backlog))
     }
 
     /// Returns whether some reader has a backlog.
     pub fn has_backlogs(&self) -> bool {
-        self.links.iter().any(|link| !link.backlog().is_empty())
+        self.readers.present().iter().any(|link| !link.backlog().is_empty())
     }
 
     /// Slots, or metadata areas, that are in use or must be free when they are needed: those of
@@ -240,7 +245,7 @@ mod tests {
         }
         let polls_at_once = |has_released: bool| {
             exporter.locked(|state| {
-                assert!(state.has_backlogs() && state.links[0].leases.vacant().is_none());
+                assert!(state.has_backlogs() && state.readers[0].leases.vacant().is_none());
                 state.polling.take_order();
                 state.polling.begin_turn(Urgency::None);
                 state.reclaim();
@@ -250,8 +255,8 @@ mod tests {
         };
         exporter.locked(|state| {
             let choice = Selected { kind: FenceKind::Timeline, why: String::new() };
-            state.links[0].leases.set_fence(Box::new(Endless), choice);
-            state.links[0].leases.fence_all();
+            state.readers[0].leases.set_fence(Box::new(Endless), choice);
+            state.readers[0].leases.fence_all();
         });
         assert!(!polls_at_once(false));
         let frame = reader.next(Some(Duration::from_secs(60)), &interrupt).unwrap();

@@ -20,7 +20,7 @@ const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
 impl State {
     /// Records the end of the last wait: no reader is waited for, and none needs to send wake-ups.
     pub(super) fn end_waits(&mut self) {
-        for link in &mut self.links {
+        for link in self.readers.present_mut() {
             link.end_wait();
         }
     }
@@ -113,11 +113,11 @@ impl State {
             false => link.is_lossless() && link.is_full(),
         };
         let longest = |link: &&Link| {
-            let others = self.links.iter().filter(|other| other.downloads() == link.downloads());
+            let others = self.readers.present().iter().filter(|other| other.downloads() == link.downloads());
             others.map(|other| other.backlog().frames()).max() == Some(link.backlog().frames())
         };
         let disconnects = room && self.config.slow_readers == SlowReaders::QueueThenDisconnect;
-        let blocking = self.links.iter().filter(blocks);
+        let blocking = self.readers.present().iter().filter(blocks);
         let too_slow = blocking.clone().filter(longest).filter(|_| disconnects);
         (blocking.map(|link| link.info.id).collect(), too_slow.map(|link| link.info.id).collect())
     }

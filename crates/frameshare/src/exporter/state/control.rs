@@ -47,11 +47,11 @@ impl State {
     /// Records that a reader copies frames for their layout, and counts those of the exporter's own
     /// user for the owner.
     pub fn note_layout_copies(&mut self, id: u64) {
-        let found = self.links.iter_mut().find(|link| link.info.id == id);
+        let found = self.readers.present_mut().iter_mut().find(|link| link.info.id == id);
         let is_news = found.is_some_and(|link| link.set_copies_for_layout(true) && link.peer().is_own());
         if is_news {
             let counts = |link: &&Link| link.copies_for_layout() && link.peer().is_own();
-            let readers = self.links.iter().filter(counts).count();
+            let readers = self.readers.present().iter().filter(counts).count();
             self.reports.tell(Notice::LayoutCopied { readers });
         }
     }
@@ -60,7 +60,7 @@ impl State {
         if event.sticky {
             self.go_on();
         }
-        if self.links.is_empty() && !event.sticky {
+        if self.readers.present().is_empty() && !event.sticky {
             return;
         }
         let payload = Payload::Inline(event.payload);
@@ -105,9 +105,9 @@ impl State {
     /// readers with unreceived messages are evicted until it fits; if that does not help, all links
     /// end.
     pub fn packet_of(&mut self, message: &ToReader) -> Option<Packet> {
-        self.links.iter_mut().for_each(Link::drop_read_payloads);
+        self.readers.present_mut().iter_mut().for_each(Link::drop_read_payloads);
         loop {
-            let charges = self.links.iter().any(Link::is_charged);
+            let charges = self.readers.present().iter().any(Link::is_charged);
             match Packet::with_payload(message, charges.then_some(&self.accounts)) {
                 Ok(packet) => return Some(packet),
                 Err(error) if is_exhausted(&error) && self.evict_heaviest() => {}
@@ -124,12 +124,12 @@ impl State {
     /// Returns false if no reader has any.
     pub fn evict_heaviest(&mut self) -> bool {
         // Readers that are evicted already lose the rest of their messages first.
-        let mut draining = self.draining.iter_mut().map(|link| &mut link.outbox);
+        let mut draining = self.readers.draining_mut().iter_mut().map(|link| &mut link.outbox);
         if let Some(outbox) = draining.find(|outbox| outbox.weight() > (0, 0)) {
             outbox.clear();
             return true;
         }
-        let weights = self.links.iter().map(Link::weight).enumerate();
+        let weights = self.readers.present().iter().map(Link::weight).enumerate();
         let Some((index, (files, bytes))) = weights.max_by_key(|(_, weight)| *weight) else { return false };
         if (files, bytes) == (0, 0) {
             return false;
@@ -144,7 +144,7 @@ impl State {
     /// its eviction.
     pub fn flush(&mut self, id: u64) {
         self.each_link(|link| if link.info.id == id { link.catch_up() } else { Ok(()) });
-        let mut draining = self.draining.iter_mut().filter(|link| link.info.id == id);
+        let mut draining = self.readers.draining_mut().iter_mut().filter(|link| link.info.id == id);
         if let Some(ending) = draining.find_map(|link| link.catch_up().err()) {
             self.end_link_of(id, &ending, false);
         }

@@ -13,8 +13,7 @@ const MIN_READERS: u32 = 40;
 impl State {
     /// The sum of all readers' credits.
     pub fn credit(&self) -> u32 {
-        let links = self.links.iter().chain(self.draining.iter().filter(|link| !link.leases.is_empty()));
-        self.promised + links.map(|link| link.info.credit).sum::<u32>()
+        self.readers.credit()
     }
 
     /// Returns the credit left for a joining reader of this user. A quarter of the slots is
@@ -24,9 +23,7 @@ impl State {
         if is_own_or_root(uid) {
             return left;
         }
-        let own = self.links.iter().filter(|link| is_own_or_root(link.info.uid));
-        let in_use = own.map(|link| link.info.credit).sum();
-        left.saturating_sub((self.config.max_slots / 4).saturating_sub(in_use))
+        left.saturating_sub((self.config.max_slots / 4).saturating_sub(self.readers.own_credit()))
     }
 
     /// Returns the credit of a reader that leaves it to the exporter: what suits the stream, and

@@ -13,7 +13,6 @@ use crate::{
     sys::monotonic_ns,
 };
 use frameshare_protocol::message::Reason;
-use std::mem;
 
 /// Maximum number of links that are kept only for their messages while the stream goes on.
 const MAX_DRAINING: usize = 64;
@@ -30,7 +29,7 @@ impl State {
 
     /// Disconnects a reader on request. Returns false if there is none of this number.
     pub fn disconnect(&mut self, id: u64, why: &str) -> bool {
-        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return false };
+        let Some(index) = self.readers.position(id) else { return false };
         self.drop_link(index, &Ending::new(Reason::Disconnected, why));
         true
     }
@@ -38,20 +37,19 @@ impl State {
     /// Ends all leases of a reader, and disconnects it unless it was before. Returns false if no
     /// reader of this number is present or holds anything.
     pub fn revoke(&mut self, id: u64, why: &str) -> bool {
-        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+        if let Some(index) = self.readers.position(id) {
             self.end_link(index, &Ending::new(Reason::TooSlow, why));
             return true;
         }
         let holds = |link: &Link| link.info.id == id && !link.leases.is_empty();
-        let Some(index) = self.draining.iter().position(holds) else { return false };
-        let link = self.draining.remove(index);
+        let Some(link) = self.readers.remove_draining(holds) else { return false };
         self.release_link(link);
         true
     }
 
     /// Ends the link of a reader that is dead or untrusted: all its leases end at once.
     fn end_link(&mut self, index: usize, ending: &Ending) {
-        let mut link = self.links.remove(index);
+        let mut link = self.readers.remove(index);
         link.outbox.clear();
         let lost = link.lose_backlog(self.publications.next());
         self.end_leases(lost);
@@ -62,7 +60,7 @@ impl State {
 
     /// Publishes no further frame to a reader and lets it release its taken frames in its own time.
     pub(super) fn evict(&mut self, index: usize, ending: &Ending) {
-        let mut link = self.links.remove(index);
+        let mut link = self.readers.remove(index);
         if ending.reason == Reason::LimitExceeded {
             // The reader that owns the backlog loses it, and gets the reason instead.
             link.outbox.clear();
@@ -78,7 +76,7 @@ impl State {
                 if pending {
                     self.polling.note_pending_fence();
                 }
-                self.draining.push(link);
+                self.readers.drain(link);
             }
             _ => self.release_link(link),
         }
@@ -89,10 +87,10 @@ impl State {
     pub fn release_link(&mut self, mut link: Link) {
         self.end_leases(link.leases.take_all());
         self.waiters.note_change();
-        let draining = self.draining.iter().filter(|other| other.is_flushing()).count();
+        let draining = self.readers.draining().iter().filter(|other| other.is_flushing()).count();
         let drains = link.is_flushing() && (self.closed || draining < MAX_DRAINING);
         if self.awaits(&link) || drains {
-            self.draining.push(link);
+            self.readers.drain(link);
         } else {
             self.deferred.drop_resource(link);
         }
@@ -111,17 +109,14 @@ impl State {
 
     /// Handles the end of a reader's connection or process.
     pub fn end_link_of(&mut self, id: u64, ending: &Ending, process_is_gone: bool) {
-        if let Some(link) = self.links.iter_mut().find(|link| link.info.id == id) {
-            link.hang_up(process_is_gone);
-        }
-        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+        if let Some(index) = self.readers.position(id) {
+            self.readers[index].hang_up(process_is_gone);
             self.end_link(index, ending);
-        } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
-            let mut link = self.draining.remove(index);
+        } else if let Some(mut link) = self.readers.remove_draining(|link| link.info.id == id) {
             link.hang_up(process_is_gone);
             if link.leases.are_stranded() && link.presence() < Presence::Exited {
                 self.polling.note_pending_fence();
-                self.draining.push(link);
+                self.readers.drain(link);
             } else {
                 self.release_link(link);
             }
@@ -132,14 +127,13 @@ impl State {
     /// failed, since its GPU context is lost for example, will never release the frames that it
     /// holds: they return when its process ends, or after the fence timeout.
     pub fn closed_by_reader(&mut self, id: u64, ending: &Ending) {
-        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
-            self.links[index].note_close();
+        if let Some(index) = self.readers.position(id) {
+            self.readers[index].note_close();
             if ending.reason == Reason::Failed {
-                self.links[index].leases.note_failure();
+                self.readers[index].leases.note_failure();
             }
             self.evict(index, ending);
-        } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
-            let link = &mut self.draining[index];
+        } else if let Some(link) = self.readers.find_draining(id) {
             let again = link.note_close();
             if ending.reason == Reason::Failed && !link.leases.is_empty() {
                 link.leases.note_failure();
@@ -153,8 +147,7 @@ impl State {
 
     /// Checks a link at the time that it named: its messages and its reader's process.
     pub fn check_link(&mut self, id: u64) {
-        let mut links = self.links.iter_mut().chain(&mut self.draining);
-        if links.any(|link| link.info.id == id && link.has_died()) {
+        if self.readers.find(id).is_some_and(Link::has_died) {
             self.end_link_of(id, &Ending::new(Reason::Stopped, "its process is gone"), true);
         } else {
             self.flush(id);
@@ -183,19 +176,19 @@ impl State {
             generation.retired = true;
         }
         let ending = Ending { reason, text: text.into() };
-        for mut link in mem::take(&mut self.links) {
+        for mut link in self.readers.take_present() {
             let lost = link.lose_backlog(self.publications.next());
             self.end_leases(lost);
             link.send_close(&ending);
             self.reports.note_removal(&link.info, &ending, monotonic_ns());
-            self.draining.push(link);
+            self.readers.drain(link);
         }
         self.waiters.note_change();
         // Keep the leases of readers that still pin memory or events. Leases alone do not keep the
         // exporter alive.
-        for link in mem::take(&mut self.draining) {
+        for link in self.readers.take_draining() {
             if self.awaits(&link) {
-                self.draining.push(link);
+                self.readers.drain(link);
             } else {
                 self.release_link(link);
             }

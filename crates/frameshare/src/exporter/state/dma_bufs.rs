@@ -115,8 +115,8 @@ impl State {
     /// Disconnects present readers that get no dma-bufs, if all must. They keep the frames that
     /// they have taken.
     pub(super) fn disconnect_without_dma_bufs(&mut self) {
-        for index in (0..self.links.len()).rev() {
-            let link = &self.links[index];
+        for index in (0..self.readers.present().len()).rev() {
+            let link = &self.readers[index];
             let why = link.cannot_adopt(MemoryKind::DmaBuf);
             if let Some(ending) = self.refusal_without_dma_bufs(link.peer(), why) {
                 self.evict(index, &ending);

@@ -37,19 +37,19 @@ impl State {
     /// from now on, unless dma-bufs are required, which disconnects the reader; instead of the
     /// exporter's own GPU memory it gets downloads, if it accepts host memory.
     pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
-        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
-        let known = self.links[index].imports.generations().any(|known| known == generation);
+        let Some(index) = self.readers.position(id) else { return };
+        let known = self.readers[index].imports.generations().any(|known| known == generation);
         let kind =
             self.generations.iter().find(|one| one.id == generation).map(|one| (one.kind, one.is_adopted()));
         let ending = match (known, kind) {
             // The generation is retired by now.
             (true, None) => return,
             (true, Some((kind, true))) => {
-                self.links[index].forbid_adopted(kind, text);
+                self.readers[index].forbid_adopted(kind, text);
                 self.disconnect_without_dma_bufs();
                 return;
             }
-            (true, Some((kind, false))) if kind.is_gpu() && self.links[index].hello().host_fallback => {
+            (true, Some((kind, false))) if kind.is_gpu() && self.readers[index].hello().host_fallback => {
                 match self.download_for(index, &text) {
                     Ok(()) => return,
                     Err(ending) => ending,
@@ -67,7 +67,7 @@ impl State {
     /// Downloads frames for this reader from now on, for this reason.
     pub(super) fn download_for(&mut self, index: usize, why: &str) -> Result<(), Ending> {
         let choice = self.begin_downloads(why)?;
-        let link = &mut self.links[index];
+        let link = &mut self.readers[index];
         if link.begin_downloads(choice) {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl State {
     /// readers covers since they lease none there, and one area beyond those promised to readers,
     /// of which one must be left for the next frame: one of the two in reserve.
     pub(super) fn may_download(&self) -> bool {
-        let readers = self.links.iter().filter(|link| link.downloads());
+        let readers = self.readers.present().iter().filter(|link| link.downloads());
         let slots = readers.map(|link| link.info.credit).sum();
         let areas = (self.config.max_slots + 1).saturating_sub(self.promised_to_readers());
         self.downloads.is_some() && self.count_downloads() < MAX_DOWNLOADS.min(slots).min(areas)
@@ -99,7 +99,9 @@ impl State {
 
     /// Returns whether a frame in this slot is downloaded if it is published now.
     pub fn wants_download(&self, slot: &Slot) -> bool {
-        slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads()) && self.may_download()
+        slot.as_ptr().is_none()
+            && self.readers.present().iter().any(|link| link.downloads())
+            && self.may_download()
     }
 
     /// Starts the download of a frame for readers of host memory.
@@ -117,7 +119,7 @@ impl State {
 
     /// Returns whether a lossless reader gets downloads.
     pub fn must_download(&self) -> bool {
-        self.links.iter().any(|link| link.downloads() && link.is_lossless())
+        self.readers.present().iter().any(|link| link.downloads() && link.is_lossless())
     }
 
     /// Returns whether there are host slots of downloads.
@@ -132,8 +134,8 @@ impl State {
         let text = format!("the exporter cannot copy its frames to host memory: {why}");
         let ending = Ending::new(Reason::Failed, text);
         let is_hopeless = !self.has_host_slots();
-        for index in (0..self.links.len()).rev() {
-            let link = &self.links[index];
+        for index in (0..self.readers.present().len()).rev() {
+            let link = &self.readers[index];
             if link.downloads() && (link.is_lossless() || is_hopeless) {
                 // It keeps the frames that it has taken.
                 self.evict(index, &ending);
@@ -162,7 +164,7 @@ impl State {
     pub fn deliver_downloads(&mut self) {
         loop {
             let Some(weight) = self.first_download() else { return };
-            if self.links.iter().any(|link| link.downloads() && self.holds_back(link, weight)) {
+            if self.readers.present().iter().any(|link| link.downloads() && self.holds_back(link, weight)) {
                 return;
             }
             let Some(downloads) = &mut self.downloads else { return };

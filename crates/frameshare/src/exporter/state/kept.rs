@@ -80,15 +80,15 @@ impl State {
     /// Delivers the last frame to a reader that has joined: as it is, or by a download into
     /// `target`.
     pub(super) fn deliver_last(&mut self, joining: usize, last: WaitingFrame, target: Option<Slot>) {
-        if self.links[joining].downloads() && !self.is_in_host(&last) {
+        if self.readers[joining].downloads() && !self.is_in_host(&last) {
             if let Some(target) = target.filter(|_| self.newest_download().is_none()) {
                 self.download_last(last, target);
             }
             return;
         }
-        let (id, generation) = (self.links[joining].info.id, last.descriptor.slot.generation);
+        let (id, generation) = (self.readers[joining].info.id, last.descriptor.slot.generation);
         self.publications.add_lease(last.area);
-        self.links[joining].push_backlog(last);
+        self.readers[joining].push_backlog(last);
         self.deliver_backlogs();
         self.retire_for(id, generation);
     }
@@ -173,8 +173,8 @@ impl State {
 
     /// Handles a reader's request for a key unit. One that still reads kept units needs none.
     pub fn request_key_unit(&mut self, id: u64) {
-        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
-        let link = &mut self.links[index];
+        let Some(index) = self.readers.position(id) else { return };
+        let link = &mut self.readers[index];
         match link.leases.reads_kept_units() {
             Ok(true) => {}
             Ok(false) => {
@@ -189,7 +189,7 @@ impl State {
     /// it, which no reader has got. One with a backlog gets every unit.
     fn await_key_unit(&mut self) {
         let mut is_own = false;
-        for link in self.links.iter_mut().filter(|link| link.backlog().is_empty()) {
+        for link in self.readers.present_mut().iter_mut().filter(|link| link.backlog().is_empty()) {
             link.leases.start().await_key();
             is_own |= link.peer().is_own_or_root();
         }
@@ -259,6 +259,6 @@ mod tests {
 
     /// The generations that the only reader imports.
     fn imports(exporter: &Exporter) -> Vec<u32> {
-        exporter.locked(|state| state.links[0].imports.generations().collect())
+        exporter.locked(|state| state.readers[0].imports.generations().collect())
     }
 }

@@ -38,13 +38,13 @@ impl State {
         (self.config.gpu, self.memory, self.signals) = (Some(gpu.clone()), memory, signals);
         self.renew = true;
         let (mut wanting, mut endings) = (Vec::new(), Vec::new());
-        for index in 0..self.links.len() {
+        for index in 0..self.readers.present().len() {
             // Removed so that the reader is not compared with itself.
-            let link = self.links.remove(index);
+            let link = self.readers.remove(index);
             match self.route_of(link.peer(), link.hello()) {
                 Ok(Route { fence, downloads, cannot_adopt, local }) => {
-                    self.links.insert(index, link);
-                    let link = &mut self.links[index];
+                    self.readers.put_back(index, link);
+                    let link = &mut self.readers[index];
                     link.set_route(downloads, cannot_adopt);
                     if fence.kind != FenceKind::None {
                         let (id, entries) = (link.info.id, link.info.credit as usize);
@@ -54,7 +54,7 @@ impl State {
                 }
                 Err(ending) => endings.push((link.info.id, ending)),
             }
-            self.links.insert(index, link);
+            self.readers.put_back(index, link);
         }
         for (id, ending) in endings {
             self.end_link_of(id, &ending, false);
@@ -70,16 +70,16 @@ impl State {
         choice: Selected<FenceKind>,
         made: Result<LinkFence, SetupError>,
     ) {
-        let Some(index) = self.links.iter().position(|link| link.info.id == reader) else { return };
+        let Some(index) = self.readers.position(reader) else { return };
         let failed = |error: SetupError| {
             Ending::new(Reason::Failed, format!("the exporter cannot serve it on the GPU: {error}"))
         };
         let uuid = gpu.device().uuid().0;
         let given = match made {
-            Err(error) if self.links[index].hello().host_fallback => {
+            Err(error) if self.readers[index].hello().host_fallback => {
                 self.download_for(index, &error.to_string())
             }
-            made => made.map_err(failed).and_then(|made| self.links[index].use_gpu(uuid, choice, made)),
+            made => made.map_err(failed).and_then(|made| self.readers[index].use_gpu(uuid, choice, made)),
         };
         if let Err(ending) = given {
             self.drop_link(index, &ending);

@@ -30,7 +30,7 @@ impl State {
 
     /// Returns whether a reader gets the next frame, now or later.
     fn has_metadata_readers(&self) -> bool {
-        !self.links.is_empty() || self.config.history.keeps_frames()
+        !self.readers.present().is_empty() || self.config.history.keeps_frames()
     }
 
     /// Stores the metadata of a publication where its length permits. Returns the length for the

@@ -40,7 +40,8 @@ use super::{
     error::SetupError,
     link::{Ending, Link, Weight},
     owners::{
-        Announcement, Deferred, Kept, Metadata, Polling, Publications, Reports, Urgency, Waiter, Waiters,
+        Announcement, Deferred, Kept, Metadata, Polling, Publications, Readers, Reports, Urgency, Waiter,
+        Waiters,
     },
     slot::Generation,
 };
@@ -94,12 +95,7 @@ pub struct State {
     renew: bool,
     /// The same for host slots beside GPU slots.
     renew_host: bool,
-    links: Vec<Link>,
-    /// Readers that get no further frame but still hold frames, or memory that waits for them.
-    /// Their credit stays reserved.
-    draining: Vec<Link>,
-    /// Credit that is reserved for a reader that is being admitted.
-    promised: u32,
+    readers: Readers,
     publications: Publications,
     arrivals: Arrivals,
     announcement: Announcement,
@@ -108,7 +104,6 @@ pub struct State {
     /// The failure of the engine that closed the stream.
     failure: Option<String>,
     metadata: Metadata,
-    readers_total: u64,
     reports: Reports,
     /// The reason to refuse every reader of another user, if there is one.
     refusal_of_others: Option<String>,
@@ -150,16 +145,13 @@ impl State {
             retired: BTreeMap::new(),
             renew: true,
             renew_host: true,
-            links: Vec::new(),
-            draining: Vec::new(),
-            promised: 0,
+            readers: Readers::default(),
             arrivals: Arrivals::default(),
             announcement: Announcement::default(),
             kept: Kept::default(),
             closed: false,
             failure: None,
             metadata,
-            readers_total: 0,
             reports,
             polling: Polling::default(),
             overflow_until: None,
@@ -177,11 +169,11 @@ impl State {
     /// Applies `f` to every link, and ends links for which it fails.
     pub fn each_link(&mut self, mut f: impl FnMut(&mut Link) -> Result<(), Ending>) {
         let mut index = 0;
-        while index < self.links.len() {
-            let waited = self.links[index].has_waiting_messages();
-            match f(&mut self.links[index]) {
+        while index < self.readers.present().len() {
+            let waited = self.readers[index].has_waiting_messages();
+            match f(&mut self.readers[index]) {
                 Ok(()) => {
-                    if self.links[index].has_waiting_messages() != waited {
+                    if self.readers[index].has_waiting_messages() != waited {
                         self.waiters.note_change();
                     }
                     index += 1;
@@ -203,11 +195,11 @@ impl State {
             pending |= link.leases.collect_released(&mut ended, timeout)?;
             Ok(())
         });
-        if !self.draining.is_empty() {
+        if !self.readers.draining().is_empty() {
             pending |= self.reclaim_from_draining(&mut ended);
         }
         self.polling.set_fences_pending(pending);
-        self.draining.iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
+        self.readers.draining_mut().iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
         // Freeing memory may wait for a GPU.
         spent.into_iter().for_each(|memory| self.deferred.drop_resource(memory));
         let progress = !ended.is_empty();
@@ -237,11 +229,11 @@ impl State {
     /// a release fence of theirs is pending.
     fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>) -> bool {
         let mut pending = false;
-        for mut link in mem::take(&mut self.draining) {
+        for mut link in self.readers.take_draining() {
             match link.leases.collect_released(ended, self.config.fence_timeout) {
                 Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing() => {
                     pending |= fences;
-                    self.draining.push(link);
+                    self.readers.drain(link);
                 }
                 _ => self.release_link(link),
             }
@@ -283,7 +275,7 @@ impl State {
 
     /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
     pub fn has_more_to_do(&self) -> bool {
-        !self.draining.is_empty()
+        !self.readers.draining().is_empty()
             || !self.pinned.is_empty()
             || !self.publications.unwritten().is_empty()
             || self.dma_bufs.has_unsettled()
@@ -328,19 +320,9 @@ impl State {
         self.publications.next()
     }
 
-    /// Present readers.
-    pub fn links(&self) -> impl ExactSizeIterator<Item = &Link> {
-        self.links.iter()
-    }
-
-    /// Present readers that must get every frame.
-    pub fn lossless_links(&self) -> impl Iterator<Item = &Link> {
-        self.links.iter().filter(|link| link.is_lossless())
-    }
-
-    /// Present readers, and those that get no further frame but still hold something.
-    pub fn connections(&self) -> impl Iterator<Item = &Link> {
-        self.links.iter().chain(&self.draining)
+    /// The readers of the stream.
+    pub fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// Begins a turn of the service thread: reclaims, and decides how urgently to poll until the

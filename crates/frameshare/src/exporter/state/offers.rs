@@ -105,7 +105,7 @@ impl State {
 
     /// Returns whether every reader can lease one more frame, without polling for releases.
     pub fn has_room(&self) -> bool {
-        self.downloads.is_none() && !self.links.iter().any(Link::is_full)
+        self.downloads.is_none() && !self.readers.present().iter().any(Link::is_full)
     }
 
     /// Returns whether a publication of this weight now would cost a lossless reader a frame.
@@ -117,7 +117,7 @@ impl State {
             (link.is_lossless() && link.downloads() && behind)
                 || ((in_host || !link.downloads()) && self.holds_back(link, frame))
         };
-        self.links.iter().any(loses)
+        self.readers.present().iter().any(loses)
     }
 
     /// Leases a frame to every reader that gets it where it is and has room or can make some. GPU
@@ -128,8 +128,8 @@ impl State {
         // way.
         let passes = !offer.is_download && self.is_downloading();
         let mut index = 0;
-        while index < self.links.len() {
-            let link = &mut self.links[index];
+        while index < self.readers.present().len() {
+            let link = &mut self.readers[index];
             let gets = if link.downloads() { in_host && !passes } else { !offer.is_download };
             if !(gets && link.leases.may_get(offer.sequence)) {
                 index += 1;
@@ -144,10 +144,10 @@ impl State {
 
     /// Publishes the offered frame to all readers.
     pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
-        self.links.iter_mut().for_each(|link| link.publish(descriptor));
+        self.readers.present_mut().iter_mut().for_each(|link| link.publish(descriptor));
         // One for all readers: it waits until the writes to all their queues are done.
         let ordered = order_before_flags();
-        for link in &mut self.links {
+        for link in self.readers.present_mut() {
             if link.leases.take_published(ordered) {
                 link.wake_up();
             }
@@ -158,7 +158,7 @@ impl State {
     /// under way and for the frames after them: a frame that was reported lost is never delivered.
     pub(super) fn skip_undelivered(&mut self) {
         let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
-        for link in &mut self.links {
+        for link in self.readers.present_mut() {
             let waits = link.backlog().first().map(|frame| frame.descriptor.sequence);
             let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.publications.next());
             if link.leases.lose_before(next) {
@@ -170,7 +170,7 @@ impl State {
     /// Leases a frame to one reader, if it has room or can make some.
     fn offer(&mut self, index: usize, offer: &Offer<'_>) -> Result<(), Ending> {
         let &Offer { slot, area, sequence, oversized, unit, .. } = offer;
-        let link = &mut self.links[index];
+        let link = &mut self.readers[index];
         if offer.is_late && !link.is_lossless() {
             link.miss(unit, sequence);
             return Ok(());
@@ -193,7 +193,7 @@ impl State {
         self.end_leases(outdated);
         let room = self.make_room(index, unit)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
-        let link = &mut self.links[index];
+        let link = &mut self.readers[index];
         let (Some(entry), Some(generation)) = (room, generation) else {
             link.leases.note_loss(unit);
             return Ok(());
@@ -220,7 +220,7 @@ impl State {
     /// for it.
     fn make_room(&mut self, index: usize, unit: Unit) -> Result<Option<EntryIndex>, Ending> {
         let mut ended = Vec::new();
-        let vacancy = self.links[index].vacate(unit, &mut ended);
+        let vacancy = self.readers[index].vacate(unit, &mut ended);
         self.end_leases(ended);
         vacancy
     }

@@ -41,7 +41,7 @@ impl State {
             if old && !generation.retired && generation.is_held_by_publications_alone(of) {
                 self.retire_generation(index);
             }
-            let imported = is_imported(&self.links, &self.draining, id);
+            let imported = self.readers.import(id);
             let generation = &mut self.generations[index];
             if generation.retired && !(frees_imports_first(kind) && imported) {
                 let unused = generation.take_unused();
@@ -51,7 +51,7 @@ impl State {
             }
         }
         // Memory that a reader imports stays allocated although the exporter has freed it.
-        self.retired.retain(|id, _| is_imported(&self.links, &self.draining, *id));
+        self.retired.retain(|id, _| self.readers.import(*id));
         self.free_retired_slots();
         let closed = self.closed;
         self.generations.retain(|one| {
@@ -89,7 +89,8 @@ impl State {
             let slots = MAX_RETIRED_SLOTS.saturating_sub(link.imports.retired_slots());
             (slots, limit.saturating_sub(link.imports.kept(&self.retired)))
         };
-        let mut left: Vec<_> = self.links.iter().map(|link| (&link.imports, may_keep(link))).collect();
+        let mut left: Vec<_> =
+            self.readers.present().iter().map(|link| (&link.imports, may_keep(link))).collect();
         slots.retain(|slot| {
             let mut readers =
                 left.iter_mut().filter(|(imports, _)| imports.has(slot.0.id)).collect::<Vec<_>>();
@@ -110,8 +111,7 @@ impl State {
     fn free_retired_slots(&mut self) {
         for generation in &mut self.generations {
             let frees_imports_first = frees_imports_first(generation.kind);
-            let links = self.links.iter().chain(&self.draining);
-            let is_imported = |slot| links.clone().any(|link: &Link| link.imports.may_have(slot));
+            let is_imported = |slot| self.readers.all().any(|link| link.imports.may_have(slot));
             let unused = generation.take_dropped(|slot| frees_imports_first && is_imported(slot));
             if !unused.is_empty() {
                 self.deferred.drop_resource(unused);
@@ -141,9 +141,7 @@ impl State {
 
     /// Handles a reader's acknowledgement that it has dropped its imports of a generation.
     pub fn acknowledge(&mut self, id: u64, generation: u32) {
-        let mut links = self.links.iter_mut().chain(&mut self.draining);
-        let link = links.find(|link| link.info.id == id);
-        if link.is_some_and(|link| {
+        if self.readers.find(id).is_some_and(|link| {
             !link.imports.drop_generation(generation, link.presence() >= Presence::Closed)
         }) {
             let text = format!("it gives up generation {generation}, which it was not asked to");
@@ -154,17 +152,10 @@ impl State {
 
     /// Handles a reader's acknowledgement that it has dropped its import of a slot.
     pub fn acknowledge_slot(&mut self, id: u64, slot: SlotId) {
-        let mut links = self.links.iter_mut().chain(&mut self.draining);
-        let link = links.find(|link| link.info.id == id);
-        if link.is_some_and(|link| !link.imports.drop_slot(slot)) {
+        if self.readers.find(id).is_some_and(|link| !link.imports.drop_slot(slot)) {
             let text = format!("it gives up slot {slot}, which it was not asked to");
             return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
         self.waiters.note_change();
     }
-}
-
-/// Returns whether a reader has imports of a generation.
-fn is_imported(links: &[Link], draining: &[Link], generation: u32) -> bool {
-    links.iter().chain(draining).any(|link| link.imports.generations().any(|known| known == generation))
 }

@@ -29,7 +29,7 @@ impl State {
     pub(super) fn returns_urgency(&self) -> Urgency {
         if self.count_unreturned() == 0 && !self.polling.fences_pending() {
             Urgency::None
-        } else if self.closed || self.announcement.has_ended() || !self.draining.is_empty() {
+        } else if self.closed || self.announcement.has_ended() || !self.readers.draining().is_empty() {
             // No publication follows, or a teardown waits.
             Urgency::Unhurried
         } else {

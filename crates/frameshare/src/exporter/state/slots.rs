@@ -193,7 +193,7 @@ impl State {
     /// frames for it, unless a lossless one still needs them.
     pub fn reuse_slot(&mut self, size: u64) -> Option<Slot> {
         let kind = self.kind();
-        let lossless = self.links.iter().filter(|link| link.is_lossless());
+        let lossless = self.readers.lossless();
         let needed: BTreeSet<AreaIndex> =
             lossless.flat_map(|link| link.leases.areas().chain(link.backlog().areas())).collect();
         loop {

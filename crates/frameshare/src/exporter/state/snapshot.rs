@@ -51,7 +51,7 @@ impl State {
         let stats = self.stats();
         let skipped = self.generations.len().saturating_sub(MAX_GENERATIONS);
         let kind = self.kind();
-        let readers = self.links.iter().zip(stats.readers);
+        let readers = self.readers.present().iter().zip(stats.readers);
         Snapshot {
             time: monotonic_ns(),
             exporter: ExporterInfo { session: self.session, is_mps_client: stats.is_mps_client, ..exporter },

@@ -37,9 +37,9 @@ impl State {
             slots += overflow.len();
             free_slots += overflow.count_free();
         }
-        let draining = self.draining.iter().filter(|link| !link.leases.is_empty());
+        let draining = self.readers.draining().iter().filter(|link| !link.leases.is_empty());
         Stats {
-            readers: self.links.iter().map(|link| self.reader_stats(link)).collect(),
+            readers: self.readers.present().iter().map(|link| self.reader_stats(link)).collect(),
             draining: draining.map(|link| self.reader_stats(link)).collect(),
             published: self.publications.next().previous().0,
             waited: Duration::from_nanos(self.arrivals.waited),
@@ -57,7 +57,7 @@ impl State {
             gop_units: self.kept.units(),
             gop_bytes: self.kept.bytes(),
             max_gop_bytes: self.config.max_gop_bytes,
-            readers_total: self.readers_total,
+            readers_total: self.readers.total(),
             copies: self.reports.copies(),
             dma_bufs: self.dma_bufs.stats,
             is_mps_client: self.config.gpu.as_ref().is_some_and(|gpu| gpu.device().is_mps_client()),

@@ -304,7 +304,7 @@ fn hang_in_a_gpu_call(slow: &Stream, blocker: Blocker, has_gpu: bool) -> Reader 
     let frame = reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap();
     let choice = Selected { kind: FenceKind::Event, why: String::new() };
     slow.exporter.locked(|state| {
-        let leases = &mut state.links[0].leases;
+        let leases = &mut state.readers[0].leases;
         leases.set_fence(Box::new(HangingFence(blocker)), choice);
         leases.fence_all();
     });
@@ -381,7 +381,7 @@ fn wake_up_with_the_state_locked_panics() {
     let stream = Stream::new();
     let _reader = stream.reader();
     let state = stream.exporter.0.shared.lock();
-    let link = state.links().next().expect("the reader was admitted");
+    let link = state.readers().present().first().expect("the reader was admitted");
     link.wake().ring();
 }
 
@@ -398,7 +398,7 @@ fn wake_up_follows_the_unlocking_of_the_state() {
     let _second = stream.reader();
     while reader.try_next().unwrap().is_some() {}
     let state = stream.exporter.0.shared.lock();
-    state.links().next().expect("the reader was admitted").wake_up();
+    state.readers().present().first().expect("the reader was admitted").wake_up();
     assert!(!is_woken(&reader), "the reader is woken before the state is unlocked");
     drop(state);
     assert!(is_woken(&reader));

@@ -145,7 +145,7 @@ mod tests {
             let start = Instant::now();
             while self
                 .exporter
-                .locked(|state| state.links.iter().any(|link| link.imports.retired_slots() > 0))
+                .locked(|state| state.readers.present().iter().any(|link| link.imports.retired_slots() > 0))
             {
                 readers.iter_mut().for_each(|reader| _ = self.read(reader));
                 assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
@@ -232,14 +232,15 @@ mod tests {
         assert_eq!(stream.exporter.stats().retired_bytes, bytes);
         let [first, second] = &mut readers;
         let start = Instant::now();
-        while stream.exporter.locked(|state| state.links[0].imports.retired_slots() > 0) {
+        while stream.exporter.locked(|state| state.readers[0].imports.retired_slots() > 0) {
             stream.read(first);
             assert!(start.elapsed() < Duration::from_secs(60), "no acknowledgement");
         }
         assert_eq!(stream.exporter.stats().retired_bytes, bytes, "the second one has not acknowledged");
         // Evicted, it still has its imports.
         stream.exporter.locked(|state| {
-            let index = state.links.iter().position(|link| link.imports.retired_slots() > 0).unwrap();
+            let index =
+                state.readers.present().iter().position(|link| link.imports.retired_slots() > 0).unwrap();
             state.drop_link(index, &Ending::new(Reason::TooSlow, "a test"));
         });
         assert_eq!(stream.exporter.stats().retired_bytes, bytes, "an evicted reader imports it");
@@ -258,9 +259,9 @@ mod tests {
         stream.burst();
         let slot = stream.read(&mut reader)[0];
         stream.exporter.locked(|state| {
-            let id = state.links[0].info.id;
+            let id = state.readers[0].info.id;
             state.acknowledge_slot(id, slot);
-            assert!(state.links.is_empty());
+            assert!(state.readers.present().is_empty());
         });
     }
 }

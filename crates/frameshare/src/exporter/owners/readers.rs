@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The readers of a stream: who is there, who has left but still holds something, and the credit of
+//! all.
+
+use crate::{exporter::link::Link, sys::is_own_or_root};
+use std::{
+    mem,
+    ops::{Index, IndexMut},
+};
+
+/// Owns the links to readers and the sum of their credits. A link is *present* until it ends, and
+/// then *draining* while its reader holds frames, or memory that waits for it: no further frame is
+/// offered to it, and its credit stays reserved while it holds frames. Why a link ends, and what
+/// its leases were on, is decided elsewhere.
+///
+/// Present links are addressed by their index, in the order in which they joined.
+#[derive(Debug, Default)]
+pub struct Readers {
+    present: Vec<Link>,
+    draining: Vec<Link>,
+    /// Credit that is reserved for a reader that is being admitted.
+    promised: u32,
+    /// Number of readers so far.
+    total: u64,
+}
+
+impl Readers {
+    pub fn present(&self) -> &[Link] {
+        &self.present
+    }
+
+    pub fn present_mut(&mut self) -> &mut [Link] {
+        &mut self.present
+    }
+
+    /// Present readers that must get every frame.
+    pub fn lossless(&self) -> impl Iterator<Item = &Link> {
+        self.present.iter().filter(|link| link.is_lossless())
+    }
+
+    /// Readers that get no further frame but still hold something.
+    pub fn draining(&self) -> &[Link] {
+        &self.draining
+    }
+
+    pub fn draining_mut(&mut self) -> &mut [Link] {
+        &mut self.draining
+    }
+
+    /// Present and draining readers.
+    pub fn all(&self) -> impl Iterator<Item = &Link> + Clone {
+        self.present.iter().chain(&self.draining)
+    }
+
+    /// A present or draining reader.
+    pub fn find(&mut self, id: u64) -> Option<&mut Link> {
+        self.present.iter_mut().chain(&mut self.draining).find(|link| link.info.id == id)
+    }
+
+    /// The index of a present reader.
+    pub fn position(&self, id: u64) -> Option<usize> {
+        self.present.iter().position(|link| link.info.id == id)
+    }
+
+    /// A draining reader.
+    pub fn find_draining(&mut self, id: u64) -> Option<&mut Link> {
+        self.draining.iter_mut().find(|link| link.info.id == id)
+    }
+
+    /// Returns a number for a new reader.
+    pub fn count(&mut self) -> u64 {
+        self.total += 1;
+        self.total
+    }
+
+    /// Number of readers so far.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Adds a present reader; returns its index.
+    pub fn add(&mut self, link: Link) -> usize {
+        self.present.push(link);
+        self.present.len() - 1
+    }
+
+    /// Takes out a present reader.
+    pub fn remove(&mut self, index: usize) -> Link {
+        self.present.remove(index)
+    }
+
+    /// Puts a reader back to its index.
+    pub fn put_back(&mut self, index: usize, link: Link) {
+        self.present.insert(index, link);
+    }
+
+    /// Takes out all present readers.
+    pub fn take_present(&mut self) -> Vec<Link> {
+        mem::take(&mut self.present)
+    }
+
+    /// Adds a draining reader.
+    pub fn drain(&mut self, link: Link) {
+        self.draining.push(link);
+    }
+
+    /// Takes out a draining reader for which this is true.
+    pub fn remove_draining(&mut self, is_it: impl Fn(&Link) -> bool) -> Option<Link> {
+        let index = self.draining.iter().position(is_it)?;
+        Some(self.draining.remove(index))
+    }
+
+    /// Takes out all draining readers.
+    pub fn take_draining(&mut self) -> Vec<Link> {
+        mem::take(&mut self.draining)
+    }
+
+    /// Returns whether a reader has imports of a generation.
+    pub fn import(&self, generation: u32) -> bool {
+        self.all().any(|link| link.imports.generations().any(|known| known == generation))
+    }
+
+    /// Reserves credit for the reader that is being admitted.
+    pub fn promise(&mut self, credit: u32) {
+        self.promised = credit;
+    }
+
+    /// Ends the reservation.
+    pub fn end_promise(&mut self) {
+        self.promised = 0;
+    }
+
+    /// The sum of all readers' credits.
+    pub fn credit(&self) -> u32 {
+        let draining = self.draining.iter().filter(|link| !link.leases.is_empty());
+        let links = self.present.iter().chain(draining);
+        self.promised + links.map(|link| link.info.credit).sum::<u32>()
+    }
+
+    /// The sum of the credits of present readers of the exporter's own user and of root.
+    pub fn own_credit(&self) -> u32 {
+        let own = self.present.iter().filter(|link| is_own_or_root(link.info.uid));
+        own.map(|link| link.info.credit).sum()
+    }
+}
+
+impl Index<usize> for Readers {
+    type Output = Link;
+
+    fn index(&self, index: usize) -> &Link {
+        &self.present[index]
+    }
+}
+
+impl IndexMut<usize> for Readers {
+    fn index_mut(&mut self, index: usize) -> &mut Link {
+        &mut self.present[index]
+    }
+}
