@@ -12,6 +12,7 @@ mod publications;
 mod readers;
 mod refusals;
 mod reports;
+mod slots;
 mod waiters;
 
 pub use announcement::{Announcement, Change};
@@ -22,4 +23,5 @@ pub use polling::{Polling, Urgency};
 pub use publications::{Publication, Publications};
 pub use readers::Readers;
 pub use reports::Reports;
+pub use slots::{KEPT, Slots};
 pub use waiters::{Waiter, Waiters};

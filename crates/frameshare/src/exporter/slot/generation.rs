@@ -38,6 +38,17 @@ pub struct Generation {
     pub retired: bool,
 }
 
+/// What own slots are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Making<'a> {
+    /// The exporter's GPU, if it uses one.
+    pub gpu: Option<&'a Arc<Context>>,
+    /// Names the stream's memory files.
+    pub label: &'a Label,
+    /// Kept memory is used again.
+    pub accounts: &'a Accounts,
+}
+
 /// A slot, and the time at which it was last seen in use.
 #[derive(Debug)]
 struct Entry {
@@ -100,14 +111,8 @@ impl Unallocated {
 
 impl Generation {
     /// A generation of own slots.
-    pub fn new(
-        id: u32,
-        slot_size: u64,
-        kind: MemoryKind,
-        gpu: Option<&Arc<Context>>,
-        label: &Label,
-        accounts: &Accounts,
-    ) -> Result<Self, MemoryError> {
+    pub fn new(id: u32, slot_size: u64, kind: MemoryKind, making: &Making<'_>) -> Result<Self, MemoryError> {
+        let &Making { gpu, label, accounts } = making;
         let source = Source::Allocated(allocator(kind, gpu, label)?);
         let gpu = gpu.filter(|_| kind.is_gpu()).cloned();
         let kept = (kind == MemoryKind::Host).then(|| accounts.clone());
@@ -119,11 +124,9 @@ impl Generation {
         id: u32,
         slot_size: u64,
         kind: MemoryKind,
-        gpu: Option<&Arc<Context>>,
-        label: &Label,
-        accounts: &Accounts,
+        making: &Making<'_>,
     ) -> Result<Self, MemoryError> {
-        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu, label, accounts)? })
+        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, making)? })
     }
 
     /// A generation of adopted allocations of this kind, each of `slot_size` bytes.
@@ -221,8 +224,9 @@ impl Generation {
         self.slots.is_empty()
     }
 
-    pub fn count_free(&mut self) -> u32 {
-        self.slots.iter_mut().filter_map(|entry| Arc::get_mut(&mut entry.slot)).count() as u32
+    /// The number of free slots, for people.
+    pub fn count_free(&self) -> u32 {
+        self.slots.iter().filter(|entry| Arc::strong_count(&entry.slot) == 1).count() as u32
     }
 
     /// Returns a free slot, the first one, so that the last ones stay unused while they are not

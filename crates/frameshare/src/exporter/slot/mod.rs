@@ -6,7 +6,7 @@ mod draft;
 mod generation;
 
 pub use draft::Draft;
-pub use generation::{AdoptedId, Generation, Unallocated, Vacancy};
+pub use generation::{AdoptedId, Generation, Making, Unallocated, Vacancy};
 
 use super::error::Interrupted;
 use crate::{

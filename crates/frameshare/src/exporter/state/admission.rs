@@ -117,7 +117,7 @@ impl State {
 
     /// Decides how a reader gets its frames.
     pub fn route_of(&mut self, peer: &Peer, hello: &Hello) -> Result<Route, Ending> {
-        let kind = self.memory.kind;
+        let kind = self.slots.memory().kind;
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
         let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
         let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
@@ -159,7 +159,7 @@ impl State {
     /// import memory of a pool once, and no legacy handle or event of its own (CUDA driver API,
     /// cuMemPoolImportPointer, cuIpcOpenMemHandle, cuIpcOpenEventHandle).
     fn why_no_import_beside_copy(&self, peer: &Peer, hello: &Hello) -> Option<&'static str> {
-        let kind = self.memory.kind;
+        let kind = self.slots.memory().kind;
         if peer.is_other_copy(&hello.nonce) {
             let is_foreign = matches!(kind, MemoryKind::Pool | MemoryKind::Legacy)
                 || kind != MemoryKind::Host && self.config.fence == Some(FenceKind::Event);
@@ -214,9 +214,9 @@ impl State {
 
     /// Refuses a reader whose frames could later not be allocated for lack of files.
     pub fn check_files(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
-        let slots =
-            self.generations.iter().rfind(|one| one.is_own(self.memory.kind)).map_or(0, |one| one.len());
-        let needed = FILES_OF_A_READER + u64::from((self.credit() + credit + 2).saturating_sub(slots));
+        let slots = self.slots.newest(self.slots.memory().kind).map_or(0, |one| one.len());
+        let needed =
+            FILES_OF_A_READER + u64::from((self.readers.credit() + credit + 2).saturating_sub(slots));
         match left {
             Some(left) if left < needed => {
                 let text = format!(
@@ -232,13 +232,13 @@ impl State {
 
     /// Refuses a reader whose frames could later not be allocated for lack of GPU memory.
     pub fn check_memory(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
-        let kind = self.memory.kind;
-        let current = self.generations.iter().rfind(|one| one.is_own(kind) && !one.is_empty());
+        let kind = self.slots.memory().kind;
+        let current = self.slots.newest(kind).filter(|one| !one.is_empty());
         let (Some(left), Some(current)) = (left.filter(|_| kind != MemoryKind::Host), current) else {
             return Ok(());
         };
         let slots = u64::from(current.len());
-        let more = u64::from(self.credit() + credit + 2).saturating_sub(slots);
+        let more = u64::from(self.readers.credit() + credit + 2).saturating_sub(slots);
         let needed = more * (current.bytes() / slots);
         if left < needed {
             let text = format!(
@@ -259,7 +259,7 @@ impl State {
         shares: Shares,
         next: Sequence,
     ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
-        let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
+        let on_gpu = promise.gpu.as_ref().filter(|_| self.slots.memory().kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
             session: self.session,

@@ -8,7 +8,7 @@ use crate::{
         frame::CannotAdopt,
         slot::{AcquireError, AdoptedId, Generation, Slot},
     },
-    memory::{Address, Allocation, MemoryError, MemoryFault, Operation, adopted, dma_buf::DmaBuf},
+    memory::{Address, MemoryError, MemoryFault, Operation, adopted, dma_buf::DmaBuf},
     sys::DmaBufId,
 };
 use frameshare_protocol::MemoryKind;
@@ -48,12 +48,11 @@ impl State {
             return Err(MemoryError::new(Operation::Share, None, kind, cause).into());
         };
         let id = AdoptedId::Cuda(adopted::buffer_id(&gpu, pointer)?);
-        let slot = match self.known(id) {
+        let slot = match self.slots.adopted(id) {
             Some(slot) => slot,
             None => {
                 let memory = adopted::AdoptedAllocation::new(&gpu, pointer, owner)?;
-                let index = self.open_adopted(MemoryKind::Legacy, memory.size());
-                self.generations[index].adopt(Arc::new(memory), id, exporter)
+                self.slots.adopt(MemoryKind::Legacy, Arc::new(memory), id, exporter)
             }
         };
         self.note_local(&slot, MemoryKind::Legacy);
@@ -69,7 +68,7 @@ impl State {
     /// # Errors
     /// [`AcquireError::Closed`].
     pub fn known_dma_buf(&self, id: DmaBufId) -> Result<Option<Slot>, AcquireError> {
-        if self.closed { Err(AcquireError::Closed) } else { Ok(self.known(AdoptedId::DmaBuf(id))) }
+        if self.closed { Err(AcquireError::Closed) } else { Ok(self.slots.adopted(AdoptedId::DmaBuf(id))) }
     }
 
     /// Makes a slot of a dma-buf, unless it has one by now.
@@ -82,33 +81,13 @@ impl State {
         if let Some(slot) = self.known_dma_buf(id)? {
             return Ok(slot);
         }
-        let size = Allocation::size(&*memory);
         let is_full =
             |one: &Generation| one.kind == MemoryKind::DmaBuf && !one.retired && one.len() >= MAX_DMA_BUFS;
-        if let Some(full) = self.generations.iter().position(is_full) {
+        if let Some(full) = self.slots.generations().iter().position(is_full) {
             self.retire_generation(full);
             self.retire();
         }
-        let index = self.open_adopted(MemoryKind::DmaBuf, size);
-        Ok(self.generations[index].adopt(memory, AdoptedId::DmaBuf(id), exporter))
-    }
-
-    /// Returns the slot of an adopted allocation, if it has one.
-    fn known(&self, id: AdoptedId) -> Option<Slot> {
-        let open = self.generations.iter().filter(|one| one.is_adopted() && !one.retired);
-        open.into_iter().find_map(|one| one.adopted(id))
-    }
-
-    /// Returns the index of the open generation of adopted memory of this kind, whose slots are all
-    /// of this size.
-    fn open_adopted(&mut self, kind: MemoryKind, size: u64) -> usize {
-        let open =
-            |one: &Generation| one.is_adopted() && !one.retired && one.kind == kind && one.slot_size == size;
-        self.generations.iter().position(open).unwrap_or_else(|| {
-            self.generations.insert(0, Generation::of_adopted(self.next_generation, size, kind));
-            self.next_generation += 1;
-            0
-        })
+        Ok(self.slots.adopt(MemoryKind::DmaBuf, memory, AdoptedId::DmaBuf(id), exporter))
     }
 
     /// Names a reader that cannot read adopted memory of this kind, with the reason, if there is
@@ -121,26 +100,14 @@ impl State {
 
     /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
     pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
-        let mut adopted = self.generations.iter().filter(|one| one.is_adopted());
-        let kind = adopted.find(|one| one.id == slot.0.id.generation)?.kind;
+        let kind = self.slots.generation(slot.0.id.generation).filter(|one| one.is_adopted())?.kind;
         self.cannot_adopt(kind)
     }
 
-    /// Returns whether readers were asked to drop their imports of a slot. Of other slots than
-    /// adopted ones, upstream holds none then.
+    /// Returns whether readers were asked to drop their imports of a slot.
     pub fn is_retired(&self, slot: &Slot) -> bool {
-        self.generations.iter().any(|one| one.id == slot.0.id.generation && one.retired)
+        self.slots.is_retired(slot)
     }
-
-    /// Returns whether a slot is in adopted memory.
-    pub(super) fn is_adopted(&self, slot: &Slot) -> bool {
-        is_adopted(&self.generations, slot)
-    }
-}
-
-/// Returns whether a slot is in adopted memory.
-pub(super) fn is_adopted(generations: &[Generation], slot: &Slot) -> bool {
-    generations.iter().any(|one| one.id == slot.0.id.generation && one.is_adopted())
 }
 
 #[cfg(test)]
@@ -163,8 +130,7 @@ mod tests {
     fn adopted(exporter: &Exporter) -> Slot {
         let memory = Host::default().allocate(SIZE).unwrap();
         exporter.locked(|state| {
-            let index = state.open_adopted(MemoryKind::Host, SIZE);
-            state.generations[index].adopt(memory, AdoptedId::Cuda(1), exporter.0.shared.id)
+            state.slots.adopt(MemoryKind::Host, memory, AdoptedId::Cuda(1), exporter.0.shared.id)
         })
     }
 

@@ -18,10 +18,7 @@ use crate::{
     sys::monotonic_ns,
 };
 use frameshare_protocol::{EntryIndex, message::Reason};
-use std::time::{Duration, Instant};
-
-/// Time for which slots that only backlogs needed are kept for the next one.
-pub(super) const KEPT: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// Frames that wait for credit, and the bytes of their slots and of their oversized metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +69,7 @@ impl State {
     /// Returns whether a frame in this slot would join a backlog although it may not: adopted
     /// memory is its owner's, who may need it soon.
     pub fn must_copy(&self, slot: &Slot) -> bool {
-        self.is_adopted(slot)
+        self.slots.is_adopted(slot)
             && self
                 .readers
                 .present()
@@ -98,7 +95,7 @@ impl State {
         if self.readers.present().iter().all(|link| link.backlog().is_empty()) {
             return;
         }
-        self.overflow_until = Some(Instant::now() + KEPT);
+        self.slots.note_backlog(Instant::now());
         if !self.readers.present().iter().any(Link::can_deliver) {
             return;
         }
@@ -147,7 +144,7 @@ impl State {
         let publication = self.publications.get(frame.area);
         let slot = publication.map(|publication| publication.slot.clone());
         let id = frame.descriptor.slot.generation;
-        let generation = self.generations.iter().find(|one| one.id == id);
+        let generation = self.slots.generation(id);
         let (Some(slot), Some(generation)) = (slot, generation) else {
             return Err(Ending::new(Reason::Failed, "the exporter has lost a frame that waited"));
         };
@@ -159,11 +156,6 @@ impl State {
         }
         // Frames of a backlog are never revoked for others: what depends on them does not matter.
         link.offer(entry, frame.area, frame.descriptor.sequence, Unit::Whole, kind, &mut self.signals)
-    }
-
-    /// Returns whether slots that only backlogs need are kept.
-    pub(super) fn keeps_overflow(&self) -> bool {
-        !self.closed && self.overflow_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns whether a frame in this slot is published to some readers later, and is written by a
@@ -188,7 +180,7 @@ impl State {
 
     /// The part of them that does not depend on upstream and on downloads.
     pub(super) fn promised_to_readers(&self) -> u32 {
-        self.credit() + self.waiting().frames + self.reserve()
+        self.readers.credit() + self.waiting().frames + self.reserve()
     }
 
     /// Slots that are needed besides those that readers lease or wait for: the frame that is being
@@ -209,6 +201,7 @@ mod tests {
         reader::{self, Item, Reader},
     };
     use frameshare_protocol::{FenceKind, Sequence};
+    use std::time::Duration;
 
     /// A release that stays pending.
     #[derive(Debug)]

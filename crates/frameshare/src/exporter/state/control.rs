@@ -27,7 +27,9 @@ impl State {
             Change::Media => self.end_units(),
             Change::Caps | Change::Memory => self.forget_units(),
         }
-        self.renew |= change != Change::Memory;
+        if change != Change::Memory {
+            self.slots.renew();
+        }
         self.forget_last();
         let before = self.publications.next();
         self.arrivals.reset();

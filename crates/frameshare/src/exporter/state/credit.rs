@@ -11,11 +11,6 @@ use std::collections::BTreeSet;
 const MIN_READERS: u32 = 40;
 
 impl State {
-    /// The sum of all readers' credits.
-    pub fn credit(&self) -> u32 {
-        self.readers.credit()
-    }
-
     /// Returns the credit left for a joining reader of this user. A quarter of the slots is
     /// reserved for readers of the exporter's own user, so that other users cannot exclude them.
     pub fn credit_left(&self, uid: u32) -> u32 {
@@ -35,13 +30,8 @@ impl State {
     /// Returns the number of slots of the present generation of this kind, and of its overflow,
     /// with other holders than publications.
     pub fn held_upstream(&self, kind: MemoryKind) -> u32 {
-        let Some(current) = self.generations.iter().rfind(|one| one.is_own(kind)) else { return 0 };
         let published: BTreeSet<SlotId> =
             self.publications.holding().map(|publication| publication.slot.0.id).collect();
-        let (present, slot_size) = (current.id, current.slot_size);
-        let open = self.generations.iter();
-        let open = open.filter(|one| one.id == present || one.is_open_overflow(kind, slot_size));
-        open.map(|one| one.count_held(|index| published.contains(&SlotId { generation: one.id, index })))
-            .sum()
+        self.slots.held_upstream(kind, |slot| published.contains(&slot))
     }
 }

@@ -99,7 +99,7 @@ impl State {
     /// Returns whether memory cannot be freed before this reader has dropped its imports or died,
     /// or events not be destroyed before it has hung up.
     pub fn awaits(&self, link: &Link) -> bool {
-        let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
+        let kind_of = |id: u32| self.slots.generation(id).map(|one| one.kind);
         // An opened event is undefined once its creator has destroyed it.
         let shares_events = link.leases.has_events() && link.presence() < Presence::HungUp;
         shares_events
@@ -172,9 +172,7 @@ impl State {
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
         self.forget_last();
-        for generation in &mut self.generations {
-            generation.retired = true;
-        }
+        self.slots.retire_all();
         let ending = Ending { reason, text: text.into() };
         for mut link in self.readers.take_present() {
             let lost = link.lose_backlog(self.publications.next());

@@ -39,8 +39,7 @@ impl State {
     pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
         let Some(index) = self.readers.position(id) else { return };
         let known = self.readers[index].imports.generations().any(|known| known == generation);
-        let kind =
-            self.generations.iter().find(|one| one.id == generation).map(|one| (one.kind, one.is_adopted()));
+        let kind = self.slots.generation(generation).map(|one| (one.kind, one.is_adopted()));
         let ending = match (known, kind) {
             // The generation is retired by now.
             (true, None) => return,
@@ -124,7 +123,7 @@ impl State {
 
     /// Returns whether there are host slots of downloads.
     pub fn has_host_slots(&self) -> bool {
-        self.generations.iter().any(|one| one.is_open(MemoryKind::Host) && !one.is_empty())
+        self.slots.open(MemoryKind::Host).is_some_and(|one| !one.is_empty())
     }
 
     /// Handles a frame that cannot be downloaded: it is lost to `latest` readers. Lossless ones are

@@ -38,7 +38,7 @@ impl State {
         if !self.config.history.keeps_frames() {
             return;
         }
-        let keeps = !self.is_adopted(slot);
+        let keeps = !self.slots.is_adopted(slot);
         let frame = || WaitingFrame { area, descriptor: descriptor.clone(), oversized, bytes: slot.size() };
         let last = self.kept.replace_frame(keeps.then(frame));
         self.end_leases(last);
@@ -241,10 +241,11 @@ mod tests {
         let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
         publish(&exporter, &exporter.acquire(1000, Purpose::Copy, Wait::No).unwrap());
         let larger = exporter.acquire(100_000, Purpose::Copy, Wait::No).unwrap();
-        assert!(exporter.locked(|state| state.generations[0].retired), "of the kept frame");
+        assert!(exporter.locked(|state| state.slots.generations()[0].retired), "of the kept frame");
         let mut reader =
             Reader::connect(&endpoint, reader::Config::default(), &Interrupt::new().unwrap()).unwrap();
-        let retired = |exporter: &Exporter| exporter.locked(|state| state.retired.keys().copied().collect());
+        let retired =
+            |exporter: &Exporter| exporter.locked(|state| state.slots.retired().keys().copied().collect());
         assert_eq!((take(&mut reader), retired(&exporter)), (1, vec![1]), "it counts against the reader");
         publish(&exporter, &larger);
         assert_eq!(take(&mut reader), 2);

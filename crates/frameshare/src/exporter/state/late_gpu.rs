@@ -35,8 +35,8 @@ impl State {
         if self.config.gpu.is_some() {
             return None;
         }
-        (self.config.gpu, self.memory, self.signals) = (Some(gpu.clone()), memory, signals);
-        self.renew = true;
+        (self.config.gpu, self.signals) = (Some(gpu.clone()), signals);
+        self.slots.select(memory);
         let (mut wanting, mut endings) = (Vec::new(), Vec::new());
         for index in 0..self.readers.present().len() {
             // Removed so that the reader is not compared with itself.

@@ -40,15 +40,14 @@ use super::{
     error::SetupError,
     link::{Ending, Link, Weight},
     owners::{
-        Announcement, Deferred, Kept, Metadata, Polling, Publications, Readers, Reports, Urgency, Waiter,
-        Waiters,
+        Announcement, Deferred, Kept, Metadata, Polling, Publications, Readers, Reports, Slots, Urgency,
+        Waiter, Waiters,
     },
-    slot::Generation,
 };
 use crate::{
     Interrupt,
     fence::Signals,
-    memory::{self, Account, Accounts, select::Selected},
+    memory::{self, Account, Accounts},
     sys::{self, Label, Peer, PendingWakes, monotonic_ns},
 };
 use arrivals::Arrivals;
@@ -57,8 +56,7 @@ use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
 use pinned::Pinned;
-use std::{any::Any, collections::BTreeMap, mem, sync::Arc, time::Instant};
-use trimming::Trimming;
+use std::{any::Any, mem, sync::Arc, time::Instant};
 
 /// The findings of one turn of the service thread.
 pub struct Turn {
@@ -78,23 +76,12 @@ pub struct State {
     config: Config,
     /// Names the stream's memory files.
     label: Label,
-    memory: Selected<MemoryKind>,
-    /// Frames currently go to host memory, whatever kind was selected.
-    in_host: bool,
     signals: Signals,
     /// Tells this run of the stream from other runs of the same name.
     session: u64,
-    /// Oldest first. Slots are taken from the last one that is not adopted.
-    generations: Vec<Generation>,
-    next_generation: u32,
+    slots: Slots,
     /// The accounts of users that are not trusted with memory.
     accounts: Accounts,
-    /// Bytes of retired generations that a reader may keep from being freed, by generation.
-    retired: BTreeMap<u32, u64>,
-    /// The next slot starts a generation if its size differs from the present one's.
-    renew: bool,
-    /// The same for host slots beside GPU slots.
-    renew_host: bool,
     readers: Readers,
     publications: Publications,
     arrivals: Arrivals,
@@ -109,9 +96,6 @@ pub struct State {
     refusal_of_others: Option<String>,
     waiters: Waiters,
     polling: Polling,
-    /// Slots that only backlogs need are kept until then.
-    overflow_until: Option<Instant>,
-    trimming: Trimming,
     /// The weight of the frame that waits for readers.
     awaited: Weight,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
@@ -132,19 +116,13 @@ impl State {
         others.notice.into_iter().for_each(|notice| reports.tell(notice));
         Ok(Self {
             refusal_of_others: others.refusal,
-            memory: memory::select::select(config.memory, config.gpu.as_ref())?,
+            slots: Slots::new(memory::select::select(config.memory, config.gpu.as_ref())?),
             signals: Signals::new(config.gpu.as_ref())?,
             accounts: Accounts::new(config.max_retired_bytes),
             publications: Publications::new(config.max_slots),
             config,
             label,
-            in_host: false,
             session: monotonic_ns(),
-            generations: Vec::new(),
-            next_generation: 1,
-            retired: BTreeMap::new(),
-            renew: true,
-            renew_host: true,
             readers: Readers::default(),
             arrivals: Arrivals::default(),
             announcement: Announcement::default(),
@@ -154,8 +132,6 @@ impl State {
             metadata,
             reports,
             polling: Polling::default(),
-            overflow_until: None,
-            trimming: Trimming::default(),
             awaited: Weight::default(),
             downloads: None,
             dma_bufs: DmaBufs::default(),
@@ -217,9 +193,7 @@ impl State {
             // No notification follows, and the thread that took the one of the release may leave.
             self.polling.want(Urgency::Close);
         }
-        let is_old = |one: &Generation| one.retired || one.retired_slot_bytes() > 0;
-        let has_old = self.generations.len() > 1 || self.generations.iter().any(is_old);
-        if has_old || self.closed || !self.retired.is_empty() {
+        if self.slots.has_old() || self.closed {
             self.retire();
         }
         progress
@@ -334,7 +308,7 @@ impl State {
         self.trim();
         self.polling.begin_turn(self.needed_urgency());
         let trash = self.deferred.take_resources();
-        let (watch, trims_at) = (self.polling.watch(), self.trims_at());
+        let (watch, trims_at) = (self.polling.watch(), self.slots.trims_at());
         Turn { progress, watch, has_more_to_do: self.has_more_to_do(), trims_at, trash }
     }
 
@@ -351,11 +325,11 @@ impl State {
 
     /// The kind of memory that frames go to.
     pub fn kind(&self) -> MemoryKind {
-        if self.in_host { MemoryKind::Host } else { self.memory.kind }
+        self.slots.kind()
     }
 
     pub fn use_host_memory(&mut self, yes: bool) {
-        self.renew |= mem::replace(&mut self.in_host, yes) != yes;
+        self.slots.use_host(yes);
     }
 
     /// Registers a thread that begins to wait.

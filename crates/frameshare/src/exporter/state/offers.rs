@@ -192,7 +192,7 @@ impl State {
         let outdated = link.skip_backlog()?;
         self.end_leases(outdated);
         let room = self.make_room(index, unit)?;
-        let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
+        let generation = self.slots.generation(slot.0.id.generation);
         let link = &mut self.readers[index];
         let (Some(entry), Some(generation)) = (room, generation) else {
             link.leases.note_loss(unit);

@@ -2,12 +2,12 @@
 
 //! The ends of publications, and of frames that are not published.
 
-use super::{State, adopt::is_adopted};
+use super::State;
 use crate::{
     exporter::{
         frame::Frame,
-        owners::Publication,
-        slot::{Generation, Slot},
+        owners::{Publication, Slots},
+        slot::Slot,
     },
     fence::{Signals, Writing, Written},
     gpu::DropWhenIdle,
@@ -42,7 +42,7 @@ impl State {
 
     /// Ends a publication without leases, once its write is done.
     fn end_publication(&mut self, publication: Publication) {
-        if is_writing(&self.signals, &self.generations, &publication) {
+        if is_writing(&self.signals, &self.slots, &publication) {
             self.publications.wait_for_write(publication);
             // Publications poll, and put that off.
             self.polling.want_after_publication(self.demanded_urgency());
@@ -53,8 +53,8 @@ impl State {
 
     /// Ends the publications without leases whose writes are done.
     pub fn collect_written(&mut self) {
-        let (signals, generations) = (&self.signals, &self.generations);
-        let is_writing = |publication: &Publication| is_writing(signals, generations, publication);
+        let (signals, slots) = (&self.signals, &self.slots);
+        let is_writing = |publication: &Publication| is_writing(signals, slots, publication);
         for publication in self.publications.take_written(is_writing) {
             self.free(publication.slot, publication.keep);
         }
@@ -65,7 +65,7 @@ impl State {
     pub fn abandon(&mut self, frame: Frame<'_>) {
         let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
         let (recorded, gpu) = match (frame.written, &self.config.gpu) {
-            _ if frame.slot.as_ptr().is_some() || self.is_adopted(frame.slot) => {
+            _ if frame.slot.as_ptr().is_some() || self.slots.is_adopted(frame.slot) => {
                 return self.deferred.drop_user_data([held]);
             }
             (Written::On(stream), Some(gpu)) => (self.pinned.record(stream, gpu), stream.context().clone()),
@@ -86,7 +86,7 @@ impl State {
 
 /// Returns whether the work that writes a publication is under way. Adopted memory is its owner's,
 /// who orders the next write behind this one.
-fn is_writing(signals: &Signals, generations: &[Generation], publication: &Publication) -> bool {
+fn is_writing(signals: &Signals, slots: &Slots, publication: &Publication) -> bool {
     let is_under_way = |writing: &Writing| signals.is_writing(writing);
-    publication.writing.as_ref().is_some_and(is_under_way) && !is_adopted(generations, &publication.slot)
+    publication.writing.as_ref().is_some_and(is_under_way) && !slots.is_adopted(&publication.slot)
 }

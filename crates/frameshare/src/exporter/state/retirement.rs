@@ -4,16 +4,12 @@
 //! freed.
 
 use super::State;
-use crate::{
-    exporter::{
-        link::{Ending, Link, Presence},
-        owners::Publication,
-        slot::{Generation, Slot},
-    },
-    memory::frees_imports_first,
+use crate::exporter::{
+    link::{Ending, Link, Presence},
+    slot::{Generation, Slot},
 };
 use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
-use std::mem;
+use std::time::Instant;
 
 /// Maximum number of slots that a reader is asked for and has not acknowledged: far fewer than the
 /// messages that may wait for it.
@@ -22,51 +18,46 @@ const MAX_RETIRED_SLOTS: usize = 64;
 impl State {
     /// Retires old generations that only readers still refer to, and frees their slots.
     pub fn retire(&mut self) {
-        let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
+        let newest = |kind| self.slots.newest(kind).map(|one| one.id);
         // The generation of new frames, and the one of downloads.
         let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
-        let keeps_overflow = self.keeps_overflow();
-        for index in 0..self.generations.len() {
-            let publications = &self.publications;
-            let generation = &mut self.generations[index];
-            let (id, kind) = (generation.id, generation.kind);
-            let of = |slot| {
-                let in_slot = |publication: &&Publication| {
-                    publication.slot.0.id == SlotId { generation: id, index: slot }
-                };
-                publications.holding().filter(in_slot).count()
-            };
-            let stays = keeps_overflow && generation.is_overflow();
-            let old = !generation.is_adopted() && !current.contains(&Some(id)) && !stays;
-            if old && !generation.retired && generation.is_held_by_publications_alone(of) {
+        let keeps_overflow = !self.closed && self.slots.keeps_overflow(Instant::now());
+        for index in 0..self.slots.generations().len() {
+            let holding = |slot| self.publications.holding().filter(|one| one.slot.0.id == slot).count();
+            if self.slots.is_outdated(index, &current, keeps_overflow, holding) {
                 self.retire_generation(index);
             }
-            let imported = self.readers.import(id);
-            let generation = &mut self.generations[index];
-            if generation.retired && !(frees_imports_first(kind) && imported) {
-                let unused = generation.take_unused();
-                if !unused.is_empty() {
-                    self.deferred.drop_resource(unused);
-                }
-            }
+            let is_imported = self.readers.import(self.slots.generations()[index].id);
+            self.drop_slots(index, is_imported);
         }
-        // Memory that a reader imports stays allocated although the exporter has freed it.
-        self.retired.retain(|id, _| self.readers.import(*id));
-        self.free_retired_slots();
-        let closed = self.closed;
-        self.generations.retain(|one| {
-            !one.has_no_memory() || (!closed && (current.contains(&Some(one.id)) || !one.retired))
-        });
+        self.slots.forget_retired(|id| self.readers.import(id));
+        self.drop_retired_slots();
+        self.slots.remove_empty(&current, self.closed);
+    }
+
+    /// Frees the slots of a retired generation.
+    fn drop_slots(&mut self, index: usize, is_imported: bool) {
+        let unused = self.slots.take_unused(index, is_imported);
+        if !unused.is_empty() {
+            self.deferred.drop_resource(unused);
+        }
+    }
+
+    /// Frees retired slots, those that readers must drop first once no reader has them any more.
+    fn drop_retired_slots(&mut self) {
+        let may_be_imported = |slot| self.readers.all().any(|link| link.imports.may_have(slot));
+        let unused = self.slots.take_retired_slots(may_be_imported);
+        if !unused.is_empty() {
+            self.deferred.drop_resource(unused);
+        }
     }
 
     /// Asks readers to drop their imports of a generation. A reader that keeps too much memory from
     /// being freed is evicted.
     pub(super) fn retire_generation(&mut self, index: usize) {
-        let generation = &mut self.generations[index];
-        generation.retired = true;
-        let (before, id, bytes) = (self.publications.next(), generation.id, generation.bytes());
-        let retired = mem::take(&mut self.retired);
-        let limit = self.config.max_retired_bytes;
+        let (id, bytes) = self.slots.retire(index);
+        let retired = self.slots.retired().clone();
+        let (before, limit) = (self.publications.next(), self.config.max_retired_bytes);
         self.each_link(|link| {
             let kept = link.imports.kept(&retired);
             if kept > limit {
@@ -76,8 +67,7 @@ impl State {
             }
             link.retire(before, id)
         });
-        self.retired = retired;
-        self.retired.insert(id, bytes);
+        self.slots.note_retired(id, bytes);
     }
 
     /// Takes slots of a generation out of use, and asks readers to drop their imports. Slots stay
@@ -87,7 +77,7 @@ impl State {
         let limit = self.config.max_retired_bytes;
         let may_keep = |link: &Link| {
             let slots = MAX_RETIRED_SLOTS.saturating_sub(link.imports.retired_slots());
-            (slots, limit.saturating_sub(link.imports.kept(&self.retired)))
+            (slots, limit.saturating_sub(link.imports.kept(self.slots.retired())))
         };
         let mut left: Vec<_> =
             self.readers.present().iter().map(|link| (&link.imports, may_keep(link))).collect();
@@ -102,37 +92,26 @@ impl State {
         });
         self.each_link(|link| link.retire_slots(&slots));
         let count = slots.len() as u64;
-        slots.into_iter().for_each(|slot| self.generations[index].retire_slot(slot));
-        self.free_retired_slots();
+        self.slots.retire_slots(index, slots);
+        self.drop_retired_slots();
         count
-    }
-
-    /// Frees retired slots, those that readers must drop first once no reader has them any more.
-    fn free_retired_slots(&mut self) {
-        for generation in &mut self.generations {
-            let frees_imports_first = frees_imports_first(generation.kind);
-            let is_imported = |slot| self.readers.all().any(|link| link.imports.may_have(slot));
-            let unused = generation.take_dropped(|slot| frees_imports_first && is_imported(slot));
-            if !unused.is_empty() {
-                self.deferred.drop_resource(unused);
-            }
-        }
     }
 
     /// Asks a reader to drop its imports of a generation that was retired before the reader got its
     /// first frame in it, a kept one.
     pub(super) fn retire_for(&mut self, reader: u64, id: u32) {
-        let retired = self.generations.iter().find(|one| one.id == id && one.retired);
+        let retired = self.slots.generation(id).filter(|one| one.retired);
         let Some(bytes) = retired.map(Generation::bytes) else { return };
         let before = self.publications.next();
         self.each_link(|link| if link.info.id == reader { link.retire(before, id) } else { Ok(()) });
-        self.retired.insert(id, bytes);
+        self.slots.note_retired(id, bytes);
     }
 
     /// Retires adopted memory: its owners are dropped when no reader imports it any more.
     pub fn retire_adopted(&mut self) {
-        for index in 0..self.generations.len() {
-            if self.generations[index].is_adopted() && !self.generations[index].retired {
+        for index in 0..self.slots.generations().len() {
+            let generation = &self.slots.generations()[index];
+            if generation.is_adopted() && !generation.retired {
                 self.retire_generation(index);
             }
         }

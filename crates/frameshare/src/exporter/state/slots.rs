@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Slots of new frames: allocation, reuse, and the generation that they belong to.
+//! Slots of new frames: allocation and reuse.
 
-use super::{State, backlog::KEPT};
+use super::State;
 use crate::{
-    exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
-    memory::{Allocation, MemoryError, frees_imports_first, same_process},
+    exporter::{
+        config::Config,
+        slot::{AcquireError, Making, Purpose, Slot, Unallocated, Vacancy},
+    },
+    memory::{Accounts, Allocation, frees_imports_first, same_process},
+    sys::Label,
 };
 use frameshare_cuda::event::Event;
 use frameshare_protocol::{AreaIndex, MemoryKind};
-use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
@@ -40,12 +44,12 @@ impl State {
             return Err(AcquireError::Size(size));
         }
         let kind = self.kind();
-        let renew = mem::replace(&mut self.renew, false);
-        self.renew_host |= renew;
-        self.renew_generation(kind, needed, renew)?;
+        if self.slots.renew_for_frames(needed, &making(&self.config, &self.label, &self.accounts))? {
+            self.retire();
+        }
         // Readers are polled once a frame: here if no slot is free, else by the publication.
         if self.may_take(purpose)
-            && let Some(slot) = self.free_slot(kind, 0)
+            && let Some(slot) = self.slots.free(kind, 0)
         {
             return Ok(Vacancy::Free(slot));
         }
@@ -62,21 +66,15 @@ impl State {
     }
 
     /// Returns whether the writer of new frames is so far ahead of its GPU that it should wait for
-    /// one of the slots that there are. Other sizes and kinds do not count: their slots are of no
-    /// use to it.
+    /// one of the slots that there are.
     pub fn is_far_ahead(&self) -> bool {
         self.count_unwritten() >= MAX_UNWRITTEN
     }
 
     /// Returns the number of slots that new frames may take as soon as their own writes are done.
     fn count_unwritten(&self) -> usize {
-        let kind = self.kind();
-        let Some(current) = self.generations.iter().rfind(|one| one.is_open(kind)) else { return 0 };
-        let is_usable =
-            |one: &Generation| one.id == current.id || one.is_open_overflow(kind, current.slot_size);
-        let generation = |id| self.generations.iter().find(|one| one.id == id);
-        let ids = self.publications.unwritten().iter().map(|one| one.slot.0.id.generation);
-        ids.filter_map(generation).filter(|one| is_usable(one)).count()
+        let unwritten = self.publications.unwritten();
+        self.slots.count_usable(unwritten.iter().map(|one| one.slot.0.id.generation))
     }
 
     /// Returns whether one more slot may be used for this purpose.
@@ -85,74 +83,22 @@ impl State {
     }
 
     /// Returns a free slot of the open generation of this kind, or capacity for one, if there is
-    /// such a generation. Slots that only backlogs need are of a generation of their own, which is
-    /// freed after them.
+    /// such a generation.
     fn place_in(&mut self, kind: MemoryKind) -> Option<Result<Vacancy, AcquireError>> {
         let max = self.config.max_slots;
-        if let Some(slot) = self.free_slot(kind, 0) {
-            return Some(Ok(Vacancy::Free(slot)));
-        }
-        let usual =
-            if self.has_backlogs() { self.credit() + self.held_upstream(kind) + self.reserve() } else { max };
-        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
-        let (len, slot_size) = (current.len(), current.slot_size);
-        let open = |one: &Generation| one.is_open_overflow(kind, slot_size);
-        if len < usual {
-            let overflow: u32 = self.generations.iter().filter(|one| open(one)).map(Generation::len).sum();
-            let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
-            return Some(current.place(max.saturating_sub(overflow)).map_err(|error| full(error, max)));
-        }
-        if !self.generations.iter().any(open) {
-            let gpu = self.config.gpu.as_ref();
-            match Generation::overflow(
-                self.next_generation,
-                slot_size,
-                kind,
-                gpu,
-                &self.label,
-                &self.accounts,
-            ) {
-                // Behind the others, so that the newest own one stays the last of its kind.
-                Ok(overflow) => self.generations.push(overflow),
-                Err(error) => return Some(Err(error.into())),
-            }
-            self.next_generation += 1;
-            self.overflow_until = Some(Instant::now() + KEPT);
-        }
-        let overflow = self.generations.iter_mut().rfind(|one| open(one))?;
-        Some(overflow.place(max.saturating_sub(len)).map_err(|error| full(error, max)))
-    }
-
-    /// Returns a free slot of the open generation of this kind, or of its overflow.
-    fn free_slot(&mut self, kind: MemoryKind, size: u64) -> Option<Slot> {
-        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
-        if current.slot_size < size {
-            return None;
-        }
-        if let Some(slot) = current.free() {
-            return Some(slot);
-        }
-        let slot_size = current.slot_size;
-        let mut overflow = self.generations.iter_mut().filter(|one| one.is_open_overflow(kind, slot_size));
-        overflow.find_map(Generation::free)
+        let usual = match self.has_backlogs() {
+            true => self.readers.credit() + self.held_upstream(kind) + self.reserve(),
+            false => max,
+        };
+        let making = making(&self.config, &self.label, &self.accounts);
+        self.slots.place(kind, usual, max, &making, Instant::now())
     }
 
     /// Makes a slot of memory that was allocated for it, unless the limit has been reached
     /// meanwhile.
     pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
-        let generation = self.generations.iter().find(|one| one.id == slot.generation && !one.retired)?;
-        let (kind, slot_size) = (generation.kind, generation.slot_size);
-        // Meanwhile other threads may have made slots in the usual generation, and in its overflow.
-        let current = self.generations.iter().rfind(|one| one.is_open(kind)).map(|one| one.id);
-        let counts = |one: &&Generation| {
-            one.id == slot.generation || Some(one.id) == current || one.is_open_overflow(kind, slot_size)
-        };
-        let slots: u32 = self.generations.iter().filter(counts).map(Generation::len).sum();
-        if slots >= self.config.max_slots {
-            return None;
-        }
-        let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
-        let slot = generation.add(memory, exporter);
+        let slot = self.slots.add(slot, memory, exporter, self.config.max_slots)?;
+        let kind = self.slots.generation(slot.0.id.generation).map_or(MemoryKind::Host, |one| one.kind);
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
         self.begin_trimming();
@@ -161,7 +107,7 @@ impl State {
 
     /// Keeps an event for the frames in a new slot, unless there is one for each slot.
     pub fn keep_event(&mut self, event: Event) {
-        let on_gpu = self.generations.iter().filter(|one| one.kind.is_gpu());
+        let on_gpu = self.slots.generations().iter().filter(|one| one.kind.is_gpu());
         let slots = on_gpu.map(|one| one.len() as usize).sum();
         self.signals.keep_event(event, slots);
     }
@@ -169,7 +115,7 @@ impl State {
     /// Introduces a new slot to the readers that will get its first frame, so that they import it
     /// while the frame is written. Readers that do not keep up import it later.
     fn introduce_early(&mut self, slot: &Slot) {
-        let found = self.generations.iter().find(|one| one.id == slot.0.id.generation);
+        let found = self.slots.generation(slot.0.id.generation);
         let Some((kind, pool)) = found.map(|one| (one.kind, one.pool().cloned())) else { return };
         let downloads = slot.as_ptr().is_some() && self.kind() != MemoryKind::Host;
         self.each_link(|link| {
@@ -184,9 +130,7 @@ impl State {
 
     /// Returns whether there are slots of `size` bytes to wait for when no more can be allocated.
     pub fn has_slots(&self, size: u64) -> bool {
-        let kind = self.kind();
-        let current = self.generations.iter().rfind(|one| one.is_open(kind));
-        current.is_some_and(|one| one.slot_size >= size && !one.is_empty())
+        self.slots.has(self.kind(), size)
     }
 
     /// Reuses an existing slot when no further slot can be allocated. `latest` readers lose untaken
@@ -197,7 +141,7 @@ impl State {
         let needed: BTreeSet<AreaIndex> =
             lossless.flat_map(|link| link.leases.areas().chain(link.backlog().areas())).collect();
         loop {
-            if let Some(slot) = self.free_slot(kind, size) {
+            if let Some(slot) = self.slots.free(kind, size) {
                 return Some(slot);
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
@@ -222,24 +166,10 @@ impl State {
     /// Returns a free host slot for a download, or capacity for one.
     pub fn place_host(&mut self, size: u64) -> Result<Vacancy, AcquireError> {
         let needed = size.max(1).checked_next_multiple_of(PAGE).ok_or(AcquireError::Size(size))?;
-        let renew = mem::replace(&mut self.renew_host, false);
-        self.renew_generation(MemoryKind::Host, needed, renew)?;
-        self.place_in(MemoryKind::Host).unwrap_or(Err(AcquireError::Size(size)))
-    }
-
-    /// Starts a new generation of own slots if the newest does not suit.
-    fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
-        let present = self.generations.iter().rfind(|one| one.is_open(kind)).map_or(0, |one| one.slot_size);
-        if needed > present || (renew && needed != present) {
-            // Within one format only plain bytes vary in size: leave room for longer frames.
-            let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
-            let gpu = self.config.gpu.as_ref();
-            let (id, label, accounts) = (self.next_generation, &self.label, &self.accounts);
-            self.generations.push(Generation::new(id, slot_size, kind, gpu, label, accounts)?);
-            self.next_generation += 1;
+        if self.slots.renew_for_downloads(needed, &making(&self.config, &self.label, &self.accounts))? {
             self.retire();
         }
-        Ok(())
+        self.place_in(MemoryKind::Host).unwrap_or(Err(AcquireError::Size(size)))
     }
 
     /// Registers memory for readers of this process, which use it in place since they cannot import
@@ -253,12 +183,9 @@ impl State {
     }
 }
 
-/// Names the limit of all generations in the error of a full one.
-fn full(error: AcquireError, max_slots: u32) -> AcquireError {
-    match error {
-        AcquireError::Exhausted { .. } => AcquireError::Exhausted { max_slots },
-        other => other,
-    }
+/// What own slots are made with.
+fn making<'a>(config: &'a Config, label: &'a Label, accounts: &'a Accounts) -> Making<'a> {
+    Making { gpu: config.gpu.as_ref(), label, accounts }
 }
 
 #[cfg(test)]
@@ -266,8 +193,8 @@ mod tests {
     use super::*;
     use crate::{
         Endpoint, Wait,
-        exporter::{Config, Exporter, delivery::download_target},
-        memory::{Allocator, host::Host},
+        exporter::{Exporter, delivery::download_target, slot::Generation},
+        memory::{Allocator, MemoryError, host::Host},
     };
     use std::{
         sync::{
@@ -306,11 +233,11 @@ mod tests {
                 Vacancy::Free(slot) => panic!("{slot:?} is there already"),
             };
             let (early, late) = (place(state), place(state));
-            let mut overflow =
-                Generation::overflow(9, PAGE, MemoryKind::Host, None, &endpoint.label(), &state.accounts)
-                    .unwrap();
+            let label = endpoint.label();
+            let making = making(&state.config, &label, &state.accounts);
+            let mut overflow = Generation::overflow(9, PAGE, MemoryKind::Host, &making).unwrap();
             (0..3).for_each(|_| _ = overflow.add(memory(), 1));
-            state.generations.push(overflow);
+            state.slots.generations_mut().push(overflow);
             assert!(state.add(&early, memory(), 1).is_some());
             assert!(state.add(&late, memory(), 1).is_none(), "a fifth slot");
         });
@@ -327,8 +254,8 @@ mod tests {
         let (go_on, told) = channel();
         exporter.locked(|state| {
             let slow = Slow { begun, go_on: Mutex::new(told) };
-            state.generations[0].set_allocator(Arc::new(slow));
-            state.renew_host = false;
+            state.slots.generations_mut()[0].set_allocator(Arc::new(slow));
+            state.slots.keep_host_generation();
         });
         let publisher = exporter.clone();
         let download = thread::spawn(move || download_target::allocate(&publisher.0.shared, 100));
@@ -354,7 +281,7 @@ mod tests {
         let (go_on, told) = channel();
         exporter.locked(|state| {
             let slow = Slow { begun, go_on: Mutex::new(told) };
-            state.generations[0].set_allocator(Arc::new(slow));
+            state.slots.generations_mut()[0].set_allocator(Arc::new(slow));
         });
         let (done, second) = channel();
         let acquirer = exporter.clone();

@@ -49,7 +49,7 @@ impl State {
     /// Returns the present state. Copies names and numbers only: a publication may wait for it.
     pub fn snapshot(&mut self, exporter: ExporterInfo, observers: u32) -> Snapshot {
         let stats = self.stats();
-        let skipped = self.generations.len().saturating_sub(MAX_GENERATIONS);
+        let skipped = self.slots.generations().len().saturating_sub(MAX_GENERATIONS);
         let kind = self.kind();
         let readers = self.readers.present().iter().zip(stats.readers);
         Snapshot {
@@ -83,7 +83,7 @@ impl State {
                 copies: stats.copies,
             },
             readers: readers.map(|(link, stats)| reader(link, stats, kind, self.adopts())).collect(),
-            generations: self.generations.iter_mut().skip(skipped).map(generation).collect(),
+            generations: self.slots.generations().iter().skip(skipped).map(generation).collect(),
             incidents: self.reports.incidents(),
         }
     }
@@ -114,7 +114,7 @@ fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind, adopts: MemoryKind)
     }
 }
 
-fn generation(generation: &mut Generation) -> GenerationInfo {
+fn generation(generation: &Generation) -> GenerationInfo {
     GenerationInfo {
         generation: generation.id,
         memory: generation.kind,

@@ -21,19 +21,19 @@ impl State {
 
     fn reader_stats(&self, link: &Link) -> ReaderStats {
         let publications = link.leases.areas().filter_map(|area| self.publications.get(area));
-        let adopted = publications.filter(|one| self.is_adopted(&one.slot)).count() as u32;
+        let adopted = publications.filter(|one| self.slots.is_adopted(&one.slot)).count() as u32;
         ReaderStats { adopted, ..link.stats(self.publications.next()) }
     }
 
     pub fn stats(&mut self) -> Stats {
         let retired = |one: &Generation| one.retired_slot_bytes() + if one.retired { one.bytes() } else { 0 };
-        let retired_bytes = self.generations.iter().map(retired).sum::<u64>() + self.accounts.kept();
+        let retired_bytes = self.slots.generations().iter().map(retired).sum::<u64>() + self.accounts.kept();
         let kind = self.kind();
-        let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
+        let current = self.slots.newest(kind);
         let (mut slots, mut free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
             (generation.len(), generation.count_free(), generation.slot_size)
         });
-        for overflow in self.generations.iter_mut().filter(|one| one.is_open_overflow(kind, slot_size)) {
+        for overflow in self.slots.generations().iter().filter(|one| one.is_open_overflow(kind, slot_size)) {
             slots += overflow.len();
             free_slots += overflow.count_free();
         }
@@ -47,12 +47,12 @@ impl State {
             free_slots,
             max_slots: self.config.max_slots,
             slot_size,
-            memory: match kind == self.memory.kind {
-                true => self.memory.clone(),
+            memory: match kind == self.slots.memory().kind {
+                true => self.slots.memory().clone(),
                 false => Selected { kind, why: "frames arrive in host memory".into() },
             },
             retired_bytes,
-            trimmed_slots: self.trimming.trimmed,
+            trimmed_slots: self.slots.trimmed(),
             waiting_bytes: self.waiting().bytes,
             gop_units: self.kept.units(),
             gop_bytes: self.kept.bytes(),

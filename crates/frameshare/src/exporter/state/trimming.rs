@@ -3,38 +3,19 @@
 //! Trimming: slots that were allocated for a burst are freed some time after it.
 //!
 //! A free slot is taken from the front of its generation, so those at the end are in use only as
-//! long as all others are: what was not in use for [`UNUSED`] is beyond the peak of that time.
+//! long as all others are: what was not in use for [`KEPT`] is beyond the peak of that time.
 
-use super::{State, backlog::KEPT};
-use crate::exporter::{owners::Urgency, slot::Generation};
-use std::time::{Duration, Instant};
+use super::State;
+use crate::exporter::owners::{KEPT, Urgency};
+use std::time::Instant;
 
-/// Time for which a slot stays allocated after its last use.
-const UNUSED: Duration = KEPT;
-/// Interval of checks. A slot that is released between two of them counts as unused from the first
-/// one on.
-const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of slots that stay besides the reserve: one that is read, and one on its way back.
 const SPARE: u32 = 2;
 
-/// The next check, and what the former ones did.
-#[derive(Debug, Default)]
-pub struct Trimming {
-    at: Option<Instant>,
-    /// Number of slots taken out of use.
-    pub trimmed: u64,
-}
-
 impl State {
-    /// The time of the next check, if there are slots to be checked.
-    pub(super) fn trims_at(&self) -> Option<Instant> {
-        self.trimming.at
-    }
-
     /// Begins checks after a slot was allocated.
     pub(super) fn begin_trimming(&mut self) {
-        if self.trimming.at.is_none() {
-            self.trimming.at = Some(Instant::now() + INTERVAL);
+        if self.slots.begin_trimming(Instant::now()) {
             // The service thread learns of the time in its next turn.
             self.polling.want(Urgency::Unhurried);
         }
@@ -43,8 +24,8 @@ impl State {
     /// Takes slots out of use that were not needed for some time, if a check is due.
     pub(super) fn trim(&mut self) {
         let now = Instant::now();
-        if self.trimming.at.is_some_and(|at| at <= now) {
-            self.trim_unused_since(now.checked_sub(UNUSED));
+        if self.slots.is_check_due(now) {
+            self.trim_unused_since(now.checked_sub(KEPT));
         }
     }
 
@@ -52,17 +33,14 @@ impl State {
     /// there are more slots than stay in any case.
     pub(super) fn trim_unused_since(&mut self, since: Option<Instant>) {
         let least = self.reserve() + SPARE;
-        let may_shrink = |one: &Generation| {
-            !one.is_adopted() && !one.is_overflow() && !one.retired && one.may_shrink(least)
-        };
-        for index in 0..self.generations.len() {
-            if let Some(since) = since.filter(|_| may_shrink(&self.generations[index])) {
-                let unused = self.generations[index].find_unused(since, least);
-                self.trimming.trimmed += self.retire_slots(index, unused);
+        let mut trimmed = 0;
+        for index in 0..self.slots.generations().len() {
+            if let Some(since) = since {
+                let unused = self.slots.find_unused(index, since, least);
+                trimmed += self.retire_slots(index, unused);
             }
         }
-        let goes_on = !self.closed && self.generations.iter().any(may_shrink);
-        self.trimming.at = goes_on.then(|| Instant::now() + INTERVAL);
+        self.slots.end_check(trimmed, least, self.closed, Instant::now());
     }
 }
 
@@ -76,6 +54,7 @@ mod tests {
         reader::{self, Item, Reader},
     };
     use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
+    use std::time::Duration;
 
     const SIZE: u64 = 10_000;
     /// With the descriptors of a `Welcome`, as many as may be in flight: frames after them would be
@@ -134,9 +113,9 @@ mod tests {
         fn trim(&self) -> u64 {
             self.exporter.locked(|state| {
                 state.reclaim();
-                let before = state.trimming.trimmed;
+                let before = state.slots.trimmed();
                 state.trim_unused_since(Some(Instant::now()));
-                state.trimming.trimmed - before
+                state.slots.trimmed() - before
             })
         }
 
@@ -225,7 +204,7 @@ mod tests {
         stream.burst();
         readers.iter_mut().for_each(|reader| _ = stream.read(reader));
         stream.exporter.locked(|state| {
-            (state.memory.kind, state.generations[0].kind) = (MemoryKind::Legacy, MemoryKind::Legacy);
+            state.slots.pretend(MemoryKind::Legacy);
         });
         let trimmed = stream.trim();
         let bytes = trimmed * 12_288;
