@@ -368,7 +368,7 @@ const UNSAFE: [&str; 19] = [
     "crates/frameshare/src/reader/slice.rs",
     // Copies that a GPU executes later: their callers hold both sides until they are done.
     "crates/frameshare/src/exporter/delivery/download_target.rs",
-    "crates/frameshare/src/exporter/state/copier.rs",
+    "crates/frameshare/src/exporter/resources/copier.rs",
     "plugins/frameshare/src/sink/cuda/mod.rs",
     "plugins/frameshare/src/src/cuda/copier.rs",
 ];

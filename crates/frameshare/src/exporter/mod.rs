@@ -32,6 +32,7 @@ mod frame;
 mod link;
 mod observe;
 mod owners;
+mod resources;
 mod service;
 mod slot;
 mod state;

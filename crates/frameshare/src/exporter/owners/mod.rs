@@ -3,10 +3,9 @@
 //! The parts of an exporter's state. Each owns its fields: no other file can read or change them.
 
 mod announcement;
+mod arrivals;
 mod copies;
-mod deferred;
 mod kept;
-mod metadata;
 mod polling;
 mod publications;
 mod readers;
@@ -16,9 +15,8 @@ mod slots;
 mod waiters;
 
 pub use announcement::{Announcement, Change};
-pub use deferred::Deferred;
+pub use arrivals::Arrivals;
 pub use kept::{Content, Kept, KeptUnits};
-pub use metadata::{LargeAreas, Metadata};
 pub use polling::{Polling, Urgency};
 pub use publications::{Publication, Publications};
 pub use readers::Readers;

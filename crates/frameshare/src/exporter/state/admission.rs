@@ -293,7 +293,9 @@ impl State {
             policy: hello.policy,
             credit,
             max_queued: match hello.policy {
-                Policy::Latest if hello.max_queued == 0 => self.automatic_queue(credit),
+                Policy::Latest if hello.max_queued == 0 => {
+                    self.arrivals.automatic_queue(self.announcement.period()).min(credit)
+                }
                 Policy::Latest => hello.max_queued.min(credit),
                 _ => credit,
             },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Credit: the number of slots that readers may lease.
+//! Credit: the number of slots that readers may lease, and the lengths of their queues.
 
 use super::State;
 use crate::sys::is_own_or_root;
@@ -24,7 +24,7 @@ impl State {
     /// Returns the credit of a reader that leaves it to the exporter: what suits the stream, and
     /// less if little is left.
     pub fn automatic_credit(&self, left: u32) -> u32 {
-        self.usual_credit().min((left / MIN_READERS).max(2))
+        self.arrivals.usual_credit(self.announcement.period()).min((left / MIN_READERS).max(2))
     }
 
     /// Returns the number of slots of the present generation of this kind, and of its overflow,
@@ -33,5 +33,19 @@ impl State {
         let published: BTreeSet<SlotId> =
             self.publications.holding().map(|publication| publication.slot.0.id).collect();
         self.slots.held_upstream(kind, |slot| published.contains(&slot))
+    }
+
+    /// Notes the times of a frame that is published now, and adapts the queues of readers that
+    /// leave it to the exporter.
+    pub(super) fn note_arrival(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) {
+        if self.arrivals.note(arrived, pts, now) {
+            self.adapt_queues();
+        }
+    }
+
+    /// Adapts the queues of readers that leave it to the exporter.
+    pub(super) fn adapt_queues(&mut self) {
+        let frames = self.arrivals.automatic_queue(self.announcement.period());
+        self.readers.present_mut().iter_mut().for_each(|link| link.adapt_queue(frames));
     }
 }

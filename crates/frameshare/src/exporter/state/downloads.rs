@@ -2,12 +2,13 @@
 
 //! Downloads: their start, their delivery, and the readers that get them.
 
-use super::{State, download_queue::Downloads, offers::Offer};
+use super::{State, offers::Offer};
 use crate::{
     exporter::{
         frame::Unit,
         link::{Ending, WaitingFrame, Weight},
         owners::Urgency,
+        resources::Downloads,
         slot::Slot,
     },
     memory::select::Selected,

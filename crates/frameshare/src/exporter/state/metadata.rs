@@ -5,7 +5,7 @@
 use super::State;
 use crate::exporter::{
     link::{Link, Packet},
-    owners::LargeAreas,
+    resources::LargeAreas,
 };
 use frameshare_protocol::{
     AreaIndex, Sequence,

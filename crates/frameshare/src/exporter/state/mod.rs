@@ -4,15 +4,12 @@
 
 mod admission;
 mod adopt;
-mod arrivals;
 mod backlog;
 mod blocking;
 mod control;
-mod copier;
 mod credit;
 mod disconnect;
 mod dma_bufs;
-mod download_queue;
 mod downloads;
 mod guard;
 mod kept;
@@ -20,7 +17,6 @@ mod late_gpu;
 mod metadata;
 mod offers;
 mod other_users;
-mod pinned;
 mod publications;
 mod retirement;
 mod returns;
@@ -40,9 +36,10 @@ use super::{
     error::SetupError,
     link::{Ending, Link, Weight},
     owners::{
-        Announcement, Deferred, Kept, Metadata, Polling, Publications, Readers, Reports, Slots, Urgency,
-        Waiter, Waiters,
+        Announcement, Arrivals, Kept, Polling, Publications, Readers, Reports, Slots, Urgency, Waiter,
+        Waiters,
     },
+    resources::{Deferred, DmaBufs, Downloads, Metadata, Pinned},
 };
 use crate::{
     Interrupt,
@@ -50,12 +47,8 @@ use crate::{
     memory::{self, Account, Accounts},
     sys::{self, Label, Peer, PendingWakes, monotonic_ns},
 };
-use arrivals::Arrivals;
-use dma_bufs::DmaBufs;
-use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
-use pinned::Pinned;
 use std::{any::Any, mem, sync::Arc, time::Instant};
 
 /// The findings of one turn of the service thread.

@@ -2,12 +2,13 @@
 
 //! Offers: one publication to each reader that has room or can make some.
 
-use super::{State, download_queue::Downloads};
+use super::State;
 use crate::{
     exporter::{
         frame::{Frame, PublishError, Unit},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
         owners::Content,
+        resources::Downloads,
         slot::Slot,
     },
     queue::order_before_flags,

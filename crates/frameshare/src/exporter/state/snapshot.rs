@@ -43,7 +43,7 @@ impl State {
 
     /// The kind of adopted memory, if there is any.
     fn adopts(&self) -> MemoryKind {
-        if self.dma_bufs.is_used { MemoryKind::DmaBuf } else { MemoryKind::Legacy }
+        if self.dma_bufs.are_used() { MemoryKind::DmaBuf } else { MemoryKind::Legacy }
     }
 
     /// Returns the present state. Copies names and numbers only: a publication may wait for it.

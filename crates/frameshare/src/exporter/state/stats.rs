@@ -42,7 +42,7 @@ impl State {
             readers: self.readers.present().iter().map(|link| self.reader_stats(link)).collect(),
             draining: draining.map(|link| self.reader_stats(link)).collect(),
             published: self.publications.next().previous().0,
-            waited: Duration::from_nanos(self.arrivals.waited),
+            waited: Duration::from_nanos(self.arrivals.waited()),
             slots,
             free_slots,
             max_slots: self.config.max_slots,
@@ -59,7 +59,7 @@ impl State {
             max_gop_bytes: self.config.max_gop_bytes,
             readers_total: self.readers.total(),
             copies: self.reports.copies(),
-            dma_bufs: self.dma_bufs.stats,
+            dma_bufs: self.dma_bufs.stats(),
             is_mps_client: self.config.gpu.as_ref().is_some_and(|gpu| gpu.device().is_mps_client()),
         }
     }

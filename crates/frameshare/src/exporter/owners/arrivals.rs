@@ -3,7 +3,6 @@
 //! Times of the publications: how long frames waited for them, and how far ahead of their
 //! presentation times they were.
 
-use super::State;
 use frameshare_protocol::limits::{automatic_credit, automatic_queue};
 
 /// Maximum of [`Arrivals::lead`]: a stream that is published faster than it plays has no use for
@@ -16,11 +15,12 @@ const WINDOW_NS: u64 = 2_000_000_000;
 /// Minimum of the automatic credit of a reader that joins before the first frame of the format.
 const CREDIT_BEFORE_FRAMES: u32 = 12;
 
-/// Times of the publications. The exporter notes each frame when it publishes it.
+/// Owns the times of the publications, and the credit and the queues that suit them. Each frame is
+/// noted when it is published. Times are in ns of `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub struct Arrivals {
     /// Time in ns that all frames together waited.
-    pub waited: u64,
+    waited: u64,
     /// The longest time in ns by which a frame of the present format was published ahead of its
     /// presentation time, in this window and the one before. A sink that synchronizes holds frames
     /// as long. Frames of a source that delivers them in bursts are at most so much ahead, too.
@@ -39,7 +39,7 @@ impl Arrivals {
     }
 
     /// Notes a frame that is published now; returns whether the lead changes.
-    fn note(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) -> bool {
+    pub fn note(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) -> bool {
         self.waited = self.waited.saturating_add(arrived.map_or(0, |arrived| now.saturating_sub(arrived)));
         let lead = pts.map_or(0, |pts| pts.saturating_sub(now)).min(MAX_LEAD_NS);
         let before = self.lead;
@@ -51,39 +51,25 @@ impl Arrivals {
         self.lead = self.lead.max(Some(self.recent));
         self.lead != before
     }
-}
 
-impl State {
-    /// Notes the times of a frame that is published now, and adapts the queues of readers that
-    /// leave it to the exporter.
-    pub(super) fn note_arrival(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) {
-        if self.arrivals.note(arrived, pts, now) {
-            self.adapt_queues();
-        }
+    /// Time in ns that all frames together waited.
+    pub fn waited(&self) -> u64 {
+        self.waited
     }
 
-    /// Adapts the queues of readers that leave it to the exporter.
-    pub(super) fn adapt_queues(&mut self) {
-        let frames = automatic_queue(self.announcement.period(), self.lead());
-        self.readers.present_mut().iter_mut().for_each(|link| link.adapt_queue(frames));
-    }
-
-    /// Returns the credit that suits the stream; a high one before the first frame tells its lead.
-    pub(super) fn usual_credit(&self) -> u32 {
-        match self.arrivals.lead {
-            Some(lead) => automatic_credit(self.announcement.period(), lead),
-            None => automatic_credit(self.announcement.period(), 0).max(CREDIT_BEFORE_FRAMES),
+    /// Returns the credit that suits a stream with this duration of a frame in ns, if it is known. A
+    /// high one before the first frame tells its lead.
+    pub fn usual_credit(&self, period: Option<u64>) -> u32 {
+        match self.lead {
+            Some(lead) => automatic_credit(period, lead),
+            None => automatic_credit(period, 0).max(CREDIT_BEFORE_FRAMES),
         }
     }
 
     /// Returns the maximum number of untaken frames of a `latest` reader that leaves it to the
-    /// exporter.
-    pub(super) fn automatic_queue(&self, credit: u32) -> u32 {
-        automatic_queue(self.announcement.period(), self.lead()).min(credit)
-    }
-
-    fn lead(&self) -> u64 {
-        self.arrivals.lead.unwrap_or(0)
+    /// exporter, where a frame has this duration in ns, if it is known.
+    pub fn automatic_queue(&self, period: Option<u64>) -> u32 {
+        automatic_queue(period, self.lead.unwrap_or(0))
     }
 }
 
