@@ -3,9 +3,7 @@
 //! Import graph of a crate: which file uses items of which, and its cycles.
 //!
 //! Reads `use` statements as text. An import counts for the file that defines the item, also if
-//! another file re-exports it. Re-exports themselves and test modules do not count, nor do
-//! a folder's own items (those of `mod.rs`) in the files below: a type and its methods are one
-//! unit.
+//! another file re-exports it. Re-exports themselves and test modules do not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,7 +61,7 @@ impl Crate {
         let mut found = BTreeSet::new();
         for (module, file) in &self.files {
             for one in file.uses.iter().filter(|one| !one.is_public) {
-                let target = self.resolve(module, &one.path, 8).filter(|target| !module.starts_with(target));
+                let target = self.resolve(module, &one.path, 8).filter(|target| target != module);
                 if let Some(target) = target.and_then(|target| self.files.get(&target)) {
                     found.insert((file.path.as_path(), target.path.as_path()));
                 }

@@ -33,7 +33,7 @@ pub use frameshare_protocol::form;
 pub use frameshare_protocol::form::DateTime;
 pub use meta::{Meta, MetaError};
 pub use segment::Segment;
-pub use value::{Caps, CapsStructure, Structure, Value};
+pub use value::{Caps, CapsStructure, Structure, Tag, Value};
 
 use codec::{Invalid, Reader, Writer};
 use form::{Gap, StreamStart, kind};
@@ -100,15 +100,6 @@ pub enum TagScope {
     Stream,
     /// The medium with all its streams.
     Global,
-}
-
-/// One tag.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tag {
-    /// Its name, such as `title`.
-    pub name: String,
-    /// Its values, of the tag's type; several for tags such as `artist`.
-    pub values: Vec<Value>,
 }
 
 /// The delivery of a custom event.

@@ -4,6 +4,15 @@
 
 use frameshare_protocol::form::DateTime;
 
+/// One tag.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tag {
+    /// Its name, such as `title`.
+    pub name: String,
+    /// Its values, of the tag's type; several for tags such as `artist`.
+    pub values: Vec<Value>,
+}
+
 /// A name with fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Structure {

@@ -17,40 +17,21 @@
 
 mod interests;
 mod schedule;
+mod task;
 mod threads;
 
 pub(crate) use interests::Interests;
+pub(crate) use task::{Next, Task};
 pub(crate) use threads::{before_blocking, holds_baton};
 
-use crate::sys::{Epoll, PerProcess, Timeout};
+use crate::sys::PerProcess;
 use std::{
     fmt, io,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
+use task::Registering;
 use threads::Threads;
-
-/// The background work of one stream.
-pub(crate) trait Task: Send + 'static {
-    /// Names the descriptors that the task waits for.
-    type Key: Copy + Ord + Send;
-
-    /// Handles the events of these descriptors, whatever else is due, and names the descriptors to
-    /// wait for. Never called by two threads at once.
-    fn turn(&mut self, ready: &[Self::Key], interests: &mut Interests<Self::Key>) -> Next;
-
-    /// Tells the stream that a turn has panicked: the task has no other turn, and is dropped.
-    fn fail(&mut self) {}
-}
-
-/// The next turn of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// After an event or a wake-up, or at this time.
-    At(Timeout),
-    /// None: the task is dropped.
-    End,
-}
 
 /// Starts tasks on the threads of one name.
 pub(crate) struct Service {
@@ -65,38 +46,6 @@ pub(crate) static EXPORTERS: PerProcess<Service> = PerProcess::new(|| Service::n
 pub(crate) struct Handle {
     threads: Arc<Threads>,
     id: u32,
-}
-
-/// A task and its registrations, whatever its keys are.
-trait Run: Send {
-    fn run(&mut self, epoll: &Epoll, ready: &[u32]) -> Next;
-
-    fn fail(&mut self);
-
-    /// Removes the task's registrations.
-    fn end(&mut self, epoll: &Epoll);
-}
-
-struct Registering<T: Task> {
-    interests: Interests<T::Key>,
-    task: T,
-}
-
-impl<T: Task> Run for Registering<T> {
-    fn run(&mut self, epoll: &Epoll, ready: &[u32]) -> Next {
-        let ready = self.interests.fired(ready);
-        let Next::At(timeout) = self.task.turn(&ready, &mut self.interests) else { return Next::End };
-        let retry = self.interests.apply(epoll);
-        Next::At(retry.map_or(timeout, |at| timeout.min(Timeout::At(at))))
-    }
-
-    fn fail(&mut self) {
-        self.task.fail();
-    }
-
-    fn end(&mut self, epoll: &Epoll) {
-        self.interests.clear(epoll);
-    }
 }
 
 impl Service {
@@ -130,7 +79,7 @@ impl Handle {
     /// The system grants no thread.
     pub fn start<T: Task>(&self, task: T) -> io::Result<()> {
         let interests = Interests::new(self.id);
-        self.threads.start(self.id, Box::new(Registering { interests, task }))
+        self.threads.start(self.id, Box::new(Registering::new(interests, task)))
     }
 
     /// Makes a turn due at once.

@@ -2,7 +2,7 @@
 
 //! Which task has its turn next: queue, timers, and events that wait for a task that runs.
 
-use super::Run;
+use super::task::Run;
 use crate::sys::Timeout;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use crate::sys::Timeout;
 use crate::sys::{Interest, Interrupt, testing::wait_until};
 use std::{
     fs, iter,

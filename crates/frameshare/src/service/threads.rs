@@ -2,7 +2,10 @@
 
 //! The threads that run the turns of tasks, and their baton.
 
-use super::{Next, Run, schedule::Schedule, schedule::Turn};
+use super::{
+    schedule::{Schedule, Turn},
+    task::{Next, Run},
+};
 use crate::{
     foreign::{self, report},
     sys::{Epoll, Interest, Interrupt, Timeout, Timer, process_number, wait},

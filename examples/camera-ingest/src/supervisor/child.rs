@@ -2,7 +2,7 @@
 
 //! Child process of a role, with its reports and its log.
 
-use super::{Event, log::Log, plan::Planned};
+use super::{event::Event, log::Log, plan::Planned};
 use crate::{
     config::{Config, hide_variables},
     report::{Line, REPORTS},

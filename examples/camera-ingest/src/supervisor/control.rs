@@ -4,7 +4,7 @@
 //!
 //! A client that receives nothing holds back its own thread only.
 
-use super::Event;
+use super::event::Event;
 use crate::state::{Command, State};
 use anyhow::{Context, Result};
 use std::{

@@ -4,6 +4,7 @@
 
 mod child;
 mod control;
+mod event;
 mod folders;
 mod log;
 pub mod plan;
@@ -11,12 +12,12 @@ mod site;
 
 use crate::{
     config::{Config, Passwords},
-    report::Line,
-    state::{CONTROL, Command},
+    state::CONTROL,
 };
 use anyhow::{Context, Result};
 use child::Starter;
 use control::Publisher;
+use event::Event;
 use folders::Folders;
 use log::Log;
 use sd_notify::NotifyState;
@@ -24,7 +25,7 @@ use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use site::Site;
+use site::{GRACE, Site};
 use std::{
     env,
     path::Path,
@@ -37,16 +38,6 @@ use std::{
 const TICK: Duration = Duration::from_millis(500);
 /// A longer pause between two checks means that the supervisor itself was stopped.
 const SUSPENDED: Duration = Duration::from_secs(5);
-/// Time that processes have to end.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// Things that happen to the supervisor.
-pub enum Event {
-    /// Line of a process, and the number of its start.
-    Line(String, u64, Line),
-    Signal(i32),
-    Command(Command),
-}
 
 /// Runs a site until SIGINT or SIGTERM.
 pub fn supervise(file: &Path, demo: bool) -> Result<()> {

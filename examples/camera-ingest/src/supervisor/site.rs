@@ -3,9 +3,9 @@
 //! The processes of a site and their states.
 
 use super::{
-    Event,
     child::{Running, Starter, describe},
     control::Publisher,
+    event::Event,
     plan::{self, Planned},
 };
 use crate::{
@@ -22,6 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Time that processes have to end.
+pub const GRACE: Duration = Duration::from_secs(5);
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(15);
 /// Number of events that are kept.
@@ -85,7 +87,7 @@ impl Site {
         for entry in &removed {
             self.event(&entry.planned.name, None, "stopped: the configuration changed");
         }
-        stop(removed, super::GRACE);
+        stop(removed, GRACE);
         for planned in planned {
             self.entries.push(match kept.iter().position(|entry| entry.can_become(&planned)) {
                 Some(index) => kept.swap_remove(index).with(planned, &self.starter),

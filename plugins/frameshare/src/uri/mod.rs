@@ -16,12 +16,9 @@ mod parse;
 mod values;
 
 use gst::prelude::*;
-use parse::{Parsed, encode};
+use parse::{Parsed, SOCKET_PATH, STREAM, encode};
 
 pub(crate) const PROTOCOLS: &[&str] = &["frameshare"];
-
-const STREAM: &str = "stream";
-const SOCKET_PATH: &str = "socket-path";
 
 fn error(kind: gst::URIError, uri: &str, text: &str) -> glib::Error {
     glib::Error::new(kind, &format!("invalid URI {uri:?}: {text}"))

@@ -2,8 +2,10 @@
 
 //! Syntax of the URIs.
 
-use super::{SOCKET_PATH, STREAM};
 use frameshare::{Endpoint, StreamName};
+
+pub(super) const STREAM: &str = "stream";
+pub(super) const SOCKET_PATH: &str = "socket-path";
 
 /// Content of a URI.
 #[derive(Debug, PartialEq, Eq)]

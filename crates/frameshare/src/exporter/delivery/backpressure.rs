@@ -86,7 +86,7 @@ pub fn wait_for_reader(
     interrupt: &Interrupt,
     timeout: Timeout,
 ) -> Result<bool, Interrupted> {
-    let is_there = |state: &mut State| (state.readers().present().len() > 0).then_some(());
+    let is_there = |state: &mut State| (!state.readers().present().is_empty()).then_some(());
     wait_until(shared, interrupt, timeout, Awaited::Readers, is_there).map(|reader| reader.is_some())
 }
 

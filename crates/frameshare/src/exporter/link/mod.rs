@@ -307,6 +307,43 @@ impl Link {
         in_time && self.has_waiting_messages() && self.presence == Presence::Connected
     }
 
+    /// Returns whether the reader has started, or starts with this unit.
+    pub fn may_start(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
+        let start = self.leases.start();
+        if !start.awaits_key() {
+            return Ok(true);
+        }
+        if start.begins_with(unit) {
+            self.report_skipped()?;
+            *self.leases.start() = Start::AtOnce;
+            return Ok(true);
+        }
+        self.miss(unit, sequence);
+        Ok(false)
+    }
+
+    /// Records a unit that the reader does not get. Before the reader's first unit it is not lost.
+    pub fn miss(&mut self, unit: Unit, sequence: Sequence) {
+        let Start::Joining { passed, .. } = self.leases.start() else {
+            return self.leases.note_loss(unit);
+        };
+        *passed = true;
+        if self.leases.pass_over(sequence) {
+            self.wake_up();
+        }
+    }
+
+    /// Tells a reader that waits for its first key unit which frames were not for it.
+    pub fn report_skipped(&mut self) -> Result<(), Ending> {
+        let before = self.leases.next();
+        if let Start::Joining { passed, .. } = self.leases.start()
+            && mem::take(passed)
+        {
+            self.send(&ToReader::Skipped { before })?;
+        }
+        Ok(())
+    }
+
     /// Asks the reader to drop its imports of a generation, if it has any.
     pub fn retire(&mut self, before: Sequence, generation: u32) -> Result<(), Ending> {
         if !self.backlog.is_empty() {

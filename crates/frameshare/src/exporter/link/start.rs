@@ -2,9 +2,7 @@
 
 //! Start of a reader of an encoded stream at a key unit: after joining, and after a loss.
 
-use super::{Ending, Link};
 use crate::exporter::frame::Unit;
-use frameshare_protocol::{Sequence, message::ToReader};
 use std::time::{Duration, Instant};
 
 /// Maximum time that a reader waits for a key unit. After it delta units are delivered: streams
@@ -48,51 +46,12 @@ impl Start {
     }
 
     /// Returns whether a unit starts the reader, or the reader has waited for too long.
-    fn begins_with(&self, unit: Unit) -> bool {
+    pub fn begins_with(&self, unit: Unit) -> bool {
         match self {
             Self::AtOnce => true,
             Self::Joining { since, .. } | Self::Resuming { since } => {
                 unit != Unit::Delta || since.elapsed() >= MAX_WAIT
             }
         }
-    }
-}
-
-impl Link {
-    /// Returns whether the reader has started, or starts with this unit.
-    pub fn may_start(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
-        let start = self.leases.start();
-        if !start.awaits_key() {
-            return Ok(true);
-        }
-        if start.begins_with(unit) {
-            self.report_skipped()?;
-            *self.leases.start() = Start::AtOnce;
-            return Ok(true);
-        }
-        self.miss(unit, sequence);
-        Ok(false)
-    }
-
-    /// Records a unit that the reader does not get. Before the reader's first unit it is not lost.
-    pub fn miss(&mut self, unit: Unit, sequence: Sequence) {
-        let Start::Joining { passed, .. } = self.leases.start() else {
-            return self.leases.note_loss(unit);
-        };
-        *passed = true;
-        if self.leases.pass_over(sequence) {
-            self.wake_up();
-        }
-    }
-
-    /// Tells a reader that waits for its first key unit which frames were not for it.
-    pub fn report_skipped(&mut self) -> Result<(), Ending> {
-        let before = self.leases.next();
-        if let Start::Joining { passed, .. } = self.leases.start()
-            && std::mem::take(passed)
-        {
-            self.send(&ToReader::Skipped { before })?;
-        }
-        Ok(())
     }
 }

@@ -11,23 +11,12 @@
 //!
 //! This works if no other thread, that of a queue for example, is between the decoder and the sink.
 
-use crate::{
-    sink::{log::CAT, stream::Stream},
-    sync::lock,
-};
+use crate::sync::lock;
 use gst::prelude::*;
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU8, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU8, Ordering::Relaxed},
 };
-
-/// The longest wait for the surfaces that readers hold. A reader that holds one for longer may find
-/// it cleared.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Number of elements between the decoder and the sink, at most.
 const MAX_ELEMENTS: usize = 16;
@@ -37,7 +26,7 @@ const MAX_ELEMENTS: usize = 16;
 pub(in crate::sink) struct Decoder {
     /// Number of buffers, the next one included, that have to come before the present change is
     /// over.
-    left: AtomicU8,
+    left: Arc<AtomicU8>,
     probe: Mutex<Option<Probe>>,
 }
 
@@ -59,71 +48,35 @@ impl Decoder {
     pub(in crate::sink) fn is_changing(&self) -> bool {
         self.left.load(Relaxed) > 0
     }
-}
 
-impl Stream {
-    /// Listens to what goes into the decoder in front of this pad of the sink, if there is one.
-    pub(in crate::sink) fn listen_to_decoder(self: &Arc<Self>, sink: &gst::Pad) {
+    /// Listens to what goes into the decoder in front of this pad of the sink, if there is one, and
+    /// calls `begin` when a change begins.
+    pub(in crate::sink) fn listen(&self, sink: &gst::Pad, begin: impl Fn() + Send + Sync + 'static) {
         let found = input_of_decoder(sink);
-        let mut probe = lock(&self.decoder.probe);
+        let mut probe = lock(&self.probe);
         if probe.as_ref().and_then(|probe| probe.pad.upgrade()) == found {
             return;
         }
-        self.decoder.left.store(0, Relaxed);
+        self.left.store(0, Relaxed);
         *probe = found.map(|pad| {
-            let (stream, sink) = (Arc::downgrade(self), sink.downgrade());
+            let left = self.left.clone();
             let listened = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
             let id = pad.add_probe(listened, move |_, info| {
-                if let (Some(stream), Some(sink)) = (stream.upgrade(), sink.upgrade()) {
-                    stream.hear(&sink, info);
+                match &info.data {
+                    Some(gst::PadProbeData::Event(event)) if event.type_() == gst::EventType::Caps => {
+                        // The buffer behind the caps is decoded before the one after it comes.
+                        left.store(2, Relaxed);
+                        begin();
+                    }
+                    Some(gst::PadProbeData::Buffer(_)) => {
+                        left.store(left.load(Relaxed).saturating_sub(1), Relaxed);
+                    }
+                    _ => {}
                 }
                 gst::PadProbeReturn::Ok
             });
             Probe { pad: pad.downgrade(), id }
         });
-    }
-
-    /// Takes note of what goes into the decoder now.
-    fn hear(&self, sink: &gst::Pad, info: &gst::PadProbeInfo<'_>) {
-        match &info.data {
-            Some(gst::PadProbeData::Event(event)) if event.type_() == gst::EventType::Caps => {
-                // The buffer behind the caps is decoded before the one after it comes.
-                self.decoder.left.store(2, Relaxed);
-                self.take_surfaces_back(sink);
-                self.finish_change();
-            }
-            Some(gst::PadProbeData::Buffer(_)) => {
-                let left = self.decoder.left.load(Relaxed);
-                self.decoder.left.store(left.saturating_sub(1), Relaxed);
-            }
-            _ => {}
-        }
-    }
-
-    /// Waits until readers have released all surfaces.
-    fn take_surfaces_back(&self, sink: &gst::Pad) {
-        let begin = Instant::now();
-        while self.surfaces.are_read(&self.exporter) {
-            if sink.pad_flags().contains(gst::PadFlags::FLUSHING) {
-                return;
-            }
-            if begin.elapsed() > LONGEST_WAIT {
-                gst::warning!(CAT, "readers still hold surfaces of a decoder that may clear them now");
-                return;
-            }
-            // Nothing announces the end of a device's work.
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Waits, while the decoder is changing, until all frames so far are in their slots.
-    pub(in crate::sink) fn finish_change(&self) {
-        if self.decoder.is_changing()
-            && let Some(gpu) = self.gpu()
-            && let Err(error) = gpu.finish_writes()
-        {
-            gst::warning!(CAT, "frames of a decoder that changes may be incomplete: {error}");
-        }
     }
 }
 

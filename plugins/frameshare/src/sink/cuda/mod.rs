@@ -15,6 +15,7 @@
 //! this stream only.
 #![allow(unsafe_code)]
 
+mod changes;
 mod decoder;
 mod find;
 mod placing;

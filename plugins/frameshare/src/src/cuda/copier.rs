@@ -8,7 +8,11 @@
 //! buffer, and its next use waits for the context's work.
 #![allow(unsafe_code)]
 
-use super::{CudaError, Line, layout::size_of_plane};
+use super::{
+    error::CudaError,
+    layout::size_of_plane,
+    line::{Line, caps_in},
+};
 use crate::src::{leased_memory::LeasedMemory, picture::Picture};
 use frameshare_cuda::{
     context::Context,
@@ -117,7 +121,7 @@ fn new_pool(
     stream: &gst_cuda::Stream,
 ) -> Result<gst::BufferPool, glib::BoolError> {
     let pool = gst_cuda::BufferPool::new(context).upcast::<gst::BufferPool>();
-    let caps = super::caps_in(&info.to_caps()?, true);
+    let caps = caps_in(&info.to_caps()?, true);
     let mut config = pool.config();
     let size = u32::try_from(info.size())
         .map_err(|_| glib::bool_error!("the frame exceeds the 32-bit size limit"))?;

@@ -2,33 +2,18 @@
 
 //! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
-use super::{Cuda, Line, layout::CudaLayout};
+use super::{connection::Cuda, error::CudaError, layout::CudaLayout, line::Line};
 use crate::{
     src::{leased_memory::LeasedMemory, picture::Picture, way::Way},
     sync::lock,
 };
-use frameshare::{fence::FenceError, reader::ReaderCopy};
+use frameshare::reader::ReaderCopy;
 use gst_cuda::{Reusable, memory::Rules};
 use std::sync::{Arc, Mutex};
 
 /// Maximum number of memories that wrap one slot. More than one is needed if the layout changes
 /// from frame to frame, or if the exporter publishes a frame again while it is held.
 const MAX_WRAPS: usize = 4;
-
-/// Error of a frame in GPU memory that cannot be pushed downstream.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::src) enum CudaError {
-    #[error("only raw video is supported in GPU memory")]
-    NotVideo,
-    #[error(transparent)]
-    Fence(#[from] FenceError),
-    #[error("GStreamer's CUDA library does not wrap memory of {0}")]
-    NotWrapped(gst_video::VideoFormat),
-    #[error("copying the frame on the GPU failed: {0}")]
-    Copy(String),
-    #[error(transparent)]
-    Meta(#[from] glib::BoolError),
-}
 
 /// Wrapped memories of a slot: per-slot user data, dropped before the slot is unmapped.
 #[derive(Debug, Default)]

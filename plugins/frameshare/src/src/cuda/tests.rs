@@ -12,7 +12,7 @@ mod exporter;
 mod negotiation;
 mod release;
 
-use super::*;
+use super::{line::Line, *};
 use crate::src::leased_memory::LeasedMemory;
 use downstream::{Gpu, Reader, check_on_cpu, memory, sequence};
 use exporter::Exporter;

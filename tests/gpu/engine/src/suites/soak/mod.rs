@@ -8,6 +8,7 @@
 //! publishes fewer frames. A line every ten seconds reports progress. A stream without progress for
 //! a minute has failed.
 
+mod limits;
 mod stream;
 mod temporary;
 mod watched;
@@ -19,6 +20,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_tests::tally::Tally;
 use serde::Serialize;
 
+use self::limits::{LIMIT, PACE_US, RENEW};
 use self::stream::{Rest, Stream};
 use self::watched::Watched;
 use super::{Case, Needs, frames};
@@ -38,19 +40,10 @@ const NAME: &str = "streams-that-come-and-go";
 /// Minimum number of frames: with fewer, not all sizes occur before the first measurement, and too
 /// few readers join and leave.
 const SHORTEST: u64 = 200;
-/// Number of frames of one size, and their interval.
-const RENEW: u64 = 25;
-const PACE_US: u64 = 20_000;
 const WARM_UP: u64 = 10 * RENEW;
 /// Interval of progress lines and of the checks for hanging streams.
 const TELL: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
-/// An operation that takes longer counts as hanging.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Longer than the limit of the case, so that no peer times out before the case reports which
-/// operation hangs.
-const PATIENCE_MS: u64 = 2 * LIMIT.as_millis() as u64;
-
 /// A progress line.
 #[derive(Serialize)]
 struct Line {

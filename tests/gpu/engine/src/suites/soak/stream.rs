@@ -10,7 +10,11 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::{Place, random::Random};
 use frameshare_tests::census::{Census, growth_of_all};
 
-use super::{LIMIT, PACE_US, PATIENCE_MS, RENEW, temporary::TemporaryReader, watched::Watched};
+use super::{
+    limits::{LIMIT, PACE_US, PATIENCE_MS, RENEW},
+    temporary::TemporaryReader,
+    watched::Watched,
+};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 use crate::suites::SIZE;

@@ -10,7 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, Policy};
 use frameshare_gpu_harness::random::Random;
 
-use super::{LIMIT, PATIENCE_MS, RENEW, watched::Watched};
+use super::{
+    limits::{LIMIT, PATIENCE_MS, RENEW},
+    watched::Watched,
+};
 use crate::job::{Command, Connect, End, Read, Reply, Slow, WasRead};
 use crate::peer::Peer;
 
