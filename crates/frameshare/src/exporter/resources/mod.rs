@@ -4,13 +4,13 @@
 
 mod copier;
 mod deferred;
-mod dma_bufs;
-mod downloads;
-mod metadata;
+mod download_queue;
+mod metadata_pages;
 mod pinned;
+mod unsettled;
 
 pub use deferred::Deferred;
-pub use dma_bufs::DmaBufs;
-pub use downloads::Downloads;
-pub use metadata::{LargeAreas, Metadata};
+pub use download_queue::Downloads;
+pub use metadata_pages::{LargeAreas, Metadata};
 pub use pinned::Pinned;
+pub use unsettled::DmaBufs;

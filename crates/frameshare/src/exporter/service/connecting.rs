@@ -3,7 +3,7 @@
 //! Connections until their Hello or Observe.
 
 use super::{
-    admission::admit,
+    handshake::admit,
     observers::Observers,
     open::Open,
     pending::{Connection, PendingConnections},

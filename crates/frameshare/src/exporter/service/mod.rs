@@ -3,10 +3,9 @@
 //! Background work of an exporter: it admits readers, notices their ends, sends waiting messages,
 //! reclaims. The service thread of the process does it (see [`service`](crate::service)).
 
-mod admission;
 mod connecting;
 mod crowd;
-mod kept;
+mod handshake;
 mod late_gpu;
 mod links;
 mod observers;
@@ -17,6 +16,7 @@ mod serving;
 pub mod stall;
 #[cfg(test)]
 mod tests;
+mod unit_files;
 
 pub use late_gpu::use_gpu;
 

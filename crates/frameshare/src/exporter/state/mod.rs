@@ -4,32 +4,32 @@
 
 mod admission;
 mod adopt;
-mod backlog;
 mod blocking;
+mod catching_up;
 mod control;
 mod credit;
 mod disconnect;
 mod dma_bufs;
 mod downloads;
+mod endings;
 mod guard;
-mod kept;
-mod late_gpu;
+mod joining;
 mod metadata;
 mod offers;
 mod other_users;
-mod publications;
 mod retirement;
 mod returns;
-mod slots;
+mod routes;
 mod snapshot;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod trimming;
+mod vacancies;
 
 pub use admission::{Left, Promise, Shares};
 pub use guard::Shared;
-pub use late_gpu::Wanting;
+pub use routes::Wanting;
 
 use super::{
     config::Config,

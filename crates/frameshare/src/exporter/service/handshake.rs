@@ -6,7 +6,7 @@
 //! credit with the state locked, make pages and fences with it unlocked, add the link with it
 //! locked.
 
-use super::kept::{Finished, Prepared};
+use super::unit_files::{Finished, Prepared};
 use crate::{
     exporter::{
         delivery::download_target,
