@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the owner gets: notices, statistics.
+//! Notices and statistics for the owner of the stream.
 
 mod handler;
 mod notice;

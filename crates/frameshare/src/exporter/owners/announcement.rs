@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What readers are told of the stream besides its frames.
+//! The format and the events of a stream, which readers are told besides its frames.
 
 use crate::{
     event::Event,

@@ -57,8 +57,8 @@ impl Arrivals {
         self.waited
     }
 
-    /// Returns the credit that suits a stream with this duration of a frame in ns, if it is known. A
-    /// high one before the first frame tells its lead.
+    /// Returns the credit that suits a stream with this duration of a frame in ns, if it is known:
+    /// a high one before the first frame tells its lead.
     pub fn usual_credit(&self, period: Option<u64>) -> u32 {
         match self.lead {
             Some(lead) => automatic_credit(period, lead),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is kept for readers that join later.
+//! Frames and units that are kept for readers that join later.
 
 use crate::exporter::{frame::Unit, link::WaitingFrame};
 use frameshare_protocol::{AreaIndex, Descriptor, Sequence, kept::KeptUnit, limits::MAX_KEPT_UNITS};
@@ -38,8 +38,8 @@ pub type KeptUnits = Vec<KeptCopy>;
 /// owner of the stream wants anything kept. Times are in ns of `CLOCK_MONOTONIC`.
 ///
 /// Units are copied before they are published, with the state unlocked. Format changes, the end of
-/// the stream and units beyond the limit drop the copies until the next key unit. What is dropped
-/// is returned, to be dropped with the state unlocked.
+/// the stream and units beyond the limit drop the copies until the next key unit. Dropped units
+/// are returned, to be freed with the state unlocked.
 #[derive(Debug, Default)]
 pub struct Kept {
     frame: Option<WaitingFrame>,

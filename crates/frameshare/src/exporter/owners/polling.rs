@@ -49,7 +49,7 @@ pub struct Polling {
     is_polled: bool,
 }
 
-/// What the service thread has to do about its polls.
+/// Polls that the service thread is asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Order {
     /// It polls at once, and then as often as it can.

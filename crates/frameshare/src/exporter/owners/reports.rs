@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the owner of the stream, its observers and the log learn.
+//! Reports to the owner of the stream, to its observers and to the log.
 
 use super::{copies::Copies, refusals::Refusals};
 use crate::{

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Owns the slots of all generations: which one the next frame goes to, which of them are retired,
 /// and when unused ones are looked for. A slot goes from free, through written and published, back
-/// to free; it is free when nobody but this holds it. Slots of retired generations, and retired
+/// to free; it is free when this is its only holder. Slots of retired generations, and retired
 /// slots, are freed when no reader can have them any more.
 ///
 /// It knows neither readers nor publications: how many slots are promised, what is published, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is done with the state unlocked.
+//! Work for the time when the state is unlocked.
 
 use crate::sys::{PendingWakes, Sleepers};
 use std::{any::Any, mem};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an exporter holds of the system and of the GPU. Each owns its fields, and decides nothing.
+//! Resources of the system and of the GPU that an exporter holds. Each object owns its fields, and
+//! decides nothing.
 
 mod copier;
 mod deferred;

@@ -38,7 +38,7 @@ pub struct Generation {
     pub retired: bool,
 }
 
-/// What own slots are made with.
+/// The means to make own slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Making<'a> {
     /// The exporter's GPU, if it uses one.

@@ -183,7 +183,7 @@ impl State {
     }
 }
 
-/// What own slots are made with.
+/// The means to make own slots.
 fn making<'a>(config: &'a Config, label: &'a Label, accounts: &'a Accounts) -> Making<'a> {
     Making { gpu: config.gpu.as_ref(), label, accounts }
 }

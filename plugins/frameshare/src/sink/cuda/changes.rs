@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the sink does while the decoder in front of it changes.
+//! The sink while the decoder in front of it changes.
 
 use crate::sink::{log::CAT, stream::Stream};
 use gst::prelude::*;
