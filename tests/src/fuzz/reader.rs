@@ -152,7 +152,8 @@ impl Fixture {
         }
         self.answers.send((packet, offer)).expect("the thread is there");
         let config = reader::Config::default()
-            .connection_timeout(Some(Duration::from_secs(1)))
+            // Longer than the thread can take on a busy machine.
+            .connection_timeout(Some(Duration::from_secs(10)))
             .max_held(MAX_CREDIT as u32);
         let reader = Reader::connect(&self.endpoint, config, &self.interrupt);
         let exporter = self.exporters.recv().expect("the thread is there").expect("the reader connects");
