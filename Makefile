@@ -150,6 +150,12 @@ bench: ## measure against GStreamer's own elements, PipeWire and iceoryx2, some 
 	@tools/setup.sh build play
 	@tests/bench/run.sh $(BENCH)
 
+# Callgrind counts: no load of the machine changes the figures.
+.PHONY: frame-cost
+frame-cost: ## count instructions and cache lines of code of one frame, and compare them with the last count
+	@tools/setup.sh build play test
+	@tests/bench/frame-cost.py
+
 # Two idle cores: other load widens the spread, which the tables state.
 .PHONY: bench-table
 bench-table: ## repeat the runs behind docs/performance.md and keep their raw figures, some 6 minutes
