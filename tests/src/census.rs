@@ -100,6 +100,16 @@ impl Census {
         self
     }
 
+    /// Tolerates this number of additional descriptors, and their mappings: an exporter keeps the
+    /// pages of a user's readers, and how many were there at once depends on the speed of them all.
+    #[must_use]
+    pub fn with_descriptors(mut self, more: usize) -> Self {
+        for kind in [DESCRIPTORS, MAPPINGS] {
+            self.counts.entry(kind.into()).and_modify(|count| *count += more);
+        }
+        self
+    }
+
     /// Compares memory too, and tolerates this growth in kilobytes.
     #[must_use]
     pub fn with_kilobytes(self, more: u64) -> Self {
