@@ -31,7 +31,7 @@ mod error;
 mod frame;
 mod link;
 mod observe;
-mod owners;
+mod parts;
 mod resources;
 mod service;
 mod slot;

@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         error::Interrupted,
         link::{Ending, Link},
-        owners::Waiter,
+        parts::Waiter,
         slot::{AcquireError, Purpose, Slot, Vacancy},
         state::{Shared, State},
     },

@@ -12,7 +12,7 @@ use crate::{
         error::Interrupted,
         frame::{Frame, InvalidFrame, PublishError, Unit},
         link::Weight,
-        owners::Content,
+        parts::Content,
         resources::LargeAreas,
         slot::Slot,
         state::{Shared, State},

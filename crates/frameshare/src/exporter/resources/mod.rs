@@ -5,13 +5,13 @@
 
 mod copier;
 mod deferred;
+mod dma_bufs_in_use;
 mod download_queue;
 mod metadata_pages;
 mod pinned;
-mod unsettled;
 
 pub use deferred::Deferred;
+pub use dma_bufs_in_use::DmaBufs;
 pub use download_queue::Downloads;
 pub use metadata_pages::{LargeAreas, Metadata};
 pub use pinned::Pinned;
-pub use unsettled::DmaBufs;

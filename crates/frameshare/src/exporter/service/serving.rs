@@ -12,7 +12,7 @@ use super::{
 use crate::{
     exporter::{
         link::Ending,
-        owners::Urgency,
+        parts::Urgency,
         state::{Shared, State, Turn},
     },
     gpu::DeferredDrop,

@@ -8,7 +8,7 @@
 use crate::{
     exporter::{
         link::{Attachment, Packet},
-        owners::KeptUnits,
+        parts::KeptUnits,
         state::{Shared, State},
     },
     sys::{Label, Mapping, Peer, SealedAgainst, Words, memfd, store_bytes},

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::{
         Endpoint, Interrupt, Policy, Wait,
-        exporter::{Config, Exporter, Frame, Purpose, owners::Urgency},
+        exporter::{Config, Exporter, Frame, Purpose, parts::Urgency},
         fence::{ExporterFence, FenceError, FenceState, Signals, Written},
         memory::select::Selected,
         reader::{self, Item, Reader},

@@ -8,7 +8,7 @@ use crate::{
     exporter::{
         link::{Ending, Link, Packet, is_exhausted},
         observe::Notice,
-        owners::Change,
+        parts::Change,
     },
 };
 use frameshare_protocol::{

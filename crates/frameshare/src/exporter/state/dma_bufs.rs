@@ -4,7 +4,7 @@
 
 use super::State;
 use crate::{
-    exporter::{link::Ending, owners::Urgency, slot::Slot},
+    exporter::{link::Ending, parts::Urgency, slot::Slot},
     sys::Peer,
 };
 use frameshare_protocol::{MemoryKind, message::Reason};

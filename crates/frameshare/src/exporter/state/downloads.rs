@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         frame::Unit,
         link::{Ending, WaitingFrame, Weight},
-        owners::Urgency,
+        parts::Urgency,
         resources::Downloads,
         slot::Slot,
     },

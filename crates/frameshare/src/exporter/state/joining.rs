@@ -9,7 +9,7 @@ use crate::{
         frame::Unit,
         link::{Packet, Start, WaitingFrame},
         observe::Notice,
-        owners::{Content, KeptUnits},
+        parts::{Content, KeptUnits},
         slot::Slot,
     },
     sys::{Peer, monotonic_ns},

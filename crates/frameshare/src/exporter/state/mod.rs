@@ -4,27 +4,27 @@
 
 mod admission;
 mod adopt;
-mod blocking;
 mod catching_up;
 mod control;
 mod credit;
 mod disconnect;
 mod dma_bufs;
 mod downloads;
-mod endings;
+mod ended_publications;
 mod guard;
 mod joining;
 mod metadata;
 mod offers;
-mod other_users;
 mod retirement;
-mod returns;
 mod routes;
+mod slow_readers;
 mod snapshot;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod trimming;
+mod udmabuf;
+mod upstream_buffers;
 mod vacancies;
 
 pub use admission::{Left, Promise, Shares};
@@ -35,7 +35,7 @@ use super::{
     config::Config,
     error::SetupError,
     link::{Ending, Link, Weight},
-    owners::{
+    parts::{
         Announcement, Arrivals, Kept, Polling, Publications, Readers, Reports, Slots, Urgency, Waiter,
         Waiters,
     },
@@ -104,7 +104,7 @@ pub struct State {
 impl State {
     pub fn new(config: Config, label: Label) -> Result<Self, SetupError> {
         let metadata = Metadata::new(config.max_slots, &label)?;
-        let others = other_users::decide(&config, sys::udmabuf);
+        let others = udmabuf::decide(&config, sys::udmabuf);
         let mut reports = Reports::default();
         others.notice.into_iter().for_each(|notice| reports.tell(notice));
         Ok(Self {

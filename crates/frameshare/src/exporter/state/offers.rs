@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         frame::{Frame, PublishError, Unit},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
-        owners::Content,
+        parts::Content,
         resources::Downloads,
         slot::Slot,
     },

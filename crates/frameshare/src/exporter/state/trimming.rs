@@ -6,7 +6,7 @@
 //! long as all others are: what was not in use for [`KEPT`] is beyond the peak of that time.
 
 use super::State;
-use crate::exporter::owners::{KEPT, Urgency};
+use crate::exporter::parts::{KEPT, Urgency};
 use std::time::Instant;
 
 /// Number of slots that stay besides the reserve: one that is read, and one on its way back.

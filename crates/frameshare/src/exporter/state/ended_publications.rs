@@ -6,7 +6,7 @@ use super::State;
 use crate::{
     exporter::{
         frame::Frame,
-        owners::{Publication, Slots},
+        parts::{Publication, Slots},
         slot::Slot,
     },
     fence::{Signals, Writing, Written},

@@ -4,7 +4,7 @@
 //! readers' work on it, whether or not the readers live.
 
 use crate::{
-    exporter::{observe::DmaBufStats, owners::Reports, slot::Slot},
+    exporter::{observe::DmaBufStats, parts::Reports, slot::Slot},
     sys::{Fences, PendingFences},
 };
 use std::{

@@ -3,7 +3,7 @@
 //! Buffers that upstream gets back: those that publications keep, and the sources of copies.
 
 use super::State;
-use crate::{exporter::owners::Urgency, sys::monotonic_ns};
+use crate::{exporter::parts::Urgency, sys::monotonic_ns};
 
 impl State {
     /// Learns from a publication. Has the service thread poll for what it keeps and for copies, in

@@ -5,7 +5,7 @@
 mod announcement;
 mod arrivals;
 mod copies;
-mod kept;
+mod kept_frames;
 mod polling;
 mod publications;
 mod readers;
@@ -16,7 +16,7 @@ mod waiters;
 
 pub use announcement::{Announcement, Change};
 pub use arrivals::Arrivals;
-pub use kept::{Content, Kept, KeptUnits};
+pub use kept_frames::{Content, Kept, KeptUnits};
 pub use polling::{Polling, Urgency};
 pub use publications::{Publication, Publications};
 pub use readers::Readers;
