@@ -108,9 +108,6 @@ impl Kept {
         now: u64,
     ) -> KeptUnits {
         let unit = self.last;
-        if unit == Unit::Whole && self.units.is_empty() {
-            return KeptUnits::new();
-        }
         let size = descriptor.size;
         let fits = |content: &Arc<Content>| self.has_room(unit, size, content.metadata.len(), limit);
         let content = content.filter(fits);

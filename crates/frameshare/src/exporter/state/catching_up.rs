@@ -17,8 +17,9 @@ use crate::{
     queue::order_before_flags,
     sys::monotonic_ns,
 };
+use frameshare_cuda::context::{Context, Current};
 use frameshare_protocol::{EntryIndex, message::Reason};
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 /// Frames that wait for credit, and the bytes of their slots and of their oversized metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,13 +101,7 @@ impl State {
             return;
         }
         let gpu = self.config.gpu.clone();
-        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
-        let _current = match current.and_then(|current| self.signals.begin_earlier().map(|()| current)) {
-            Ok(current) => current,
-            Err(error) => {
-                return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
-            }
-        };
+        let Some(_current) = self.begin_earlier(gpu.as_ref()) else { return };
         let mut index = 0;
         while index < self.readers.present().len() {
             match self.deliver_waiting(index) {
@@ -115,6 +110,14 @@ impl State {
                 Err(ending) => self.drop_link(index, &ending),
             }
         }
+    }
+
+    /// Makes the exporter's context current, if it has one, and begins signals of frames that were
+    /// published before. If the GPU has failed, closes the stream and returns `None`.
+    pub(super) fn begin_earlier<'a>(&mut self, gpu: Option<&'a Arc<Context>>) -> Option<Option<Current<'a>>> {
+        let current = gpu.map(|gpu| gpu.push()).transpose();
+        let begun = current.and_then(|current| self.signals.begin_earlier().map(|()| current));
+        begun.map_err(|error| self.close_without_gpu(&error)).ok()
     }
 
     /// Delivers the next frame of a reader's backlog, if there is room. Returns false if not.

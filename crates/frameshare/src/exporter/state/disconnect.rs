@@ -13,6 +13,7 @@ use crate::{
     sys::monotonic_ns,
 };
 use frameshare_protocol::message::Reason;
+use std::fmt::Display;
 
 /// Maximum number of links that are kept only for their messages while the stream goes on.
 const MAX_DRAINING: usize = 64;
@@ -159,6 +160,11 @@ impl State {
         self.failure.get_or_insert_with(|| why.into());
         self.reports.tell(Notice::Failed { why: why.into() });
         self.close(Reason::Failed, &format!("the exporter has failed: {why}"));
+    }
+
+    /// Closes the stream since the exporter's GPU has failed.
+    pub(super) fn close_without_gpu(&mut self, error: &dyn Display) {
+        self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
     }
 
     /// The failure of the engine that closed the stream, if one did.

@@ -148,14 +148,8 @@ impl State {
         let publication = self.publications.get(last.area);
         let Some(from) = publication.map(|publication| publication.slot.clone()) else { return };
         let gpu = self.config.gpu.clone();
-        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
         // The frame was held: the download follows its writer.
-        let _current = match current.and_then(|current| self.signals.begin_earlier().map(|()| current)) {
-            Ok(current) => current,
-            Err(error) => {
-                return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
-            }
-        };
+        let Some(_current) = self.begin_earlier(gpu.as_ref()) else { return };
         self.start_download(&from, to, last, true);
         self.skip_undelivered();
     }
@@ -175,7 +169,7 @@ impl State {
                     // Failed work uses nothing any more.
                     let areas = downloads.give_up();
                     self.end_leases(areas);
-                    return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+                    return self.close_without_gpu(&error);
                 }
             };
             let WaitingFrame { area: source, descriptor, oversized, .. } = &download.frame;

@@ -14,7 +14,7 @@ use crate::{
     queue::order_before_flags,
     sys::monotonic_ns,
 };
-use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence, message::Reason};
+use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence};
 use std::sync::Arc;
 
 /// A publication, as it is offered to readers.
@@ -82,7 +82,7 @@ impl State {
         let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
         let writing = self.publications.writing_mut(area);
         if let Err(error) = signaled.and_then(|()| self.signals.flush(writing)) {
-            self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            self.close_without_gpu(&error);
             self.end_lease(area);
             return Err(PublishError::Closed);
         }

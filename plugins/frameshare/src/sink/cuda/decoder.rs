@@ -13,9 +13,12 @@
 
 use crate::sync::lock;
 use gst::prelude::*;
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU8, Ordering::Relaxed},
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
 };
 
 /// Number of elements between the decoder and the sink, at most.
@@ -53,12 +56,12 @@ impl Decoder {
     /// calls `begin` when a change begins.
     pub(in crate::sink) fn listen(&self, sink: &gst::Pad, begin: impl Fn() + Send + Sync + 'static) {
         let found = input_of_decoder(sink);
-        let mut probe = lock(&self.probe);
-        if probe.as_ref().and_then(|probe| probe.pad.upgrade()) == found {
+        let present = lock(&self.probe).as_ref().and_then(|probe| probe.pad.upgrade());
+        if present == found {
             return;
         }
         self.left.store(0, Relaxed);
-        *probe = found.map(|pad| {
+        let probe = found.map(|pad| {
             let left = self.left.clone();
             let listened = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
             let id = pad.add_probe(listened, move |_, info| {
@@ -77,6 +80,8 @@ impl Decoder {
             });
             Probe { pad: pad.downgrade(), id }
         });
+        let last = mem::replace(&mut *lock(&self.probe), probe);
+        drop(last);
     }
 }
 

@@ -77,20 +77,12 @@ impl Surfaces {
     /// Returns whether at least so many buffers are held. Readers may have released some since the
     /// last publication.
     pub(in crate::sink) fn are_held(&self, exporter: &Exporter, count: u32) -> bool {
-        let are_held = || self.held() >= count;
-        are_held() && {
-            exporter.reclaim();
-            are_held()
-        }
+        is_still(exporter, || self.held() >= count)
     }
 
     /// Returns whether readers have not released all surfaces.
     pub(in crate::sink) fn are_read(&self, exporter: &Exporter) -> bool {
-        let are_read = || self.published.load(Ordering::Relaxed) > 0;
-        are_read() && {
-            exporter.reclaim();
-            are_read()
-        }
+        is_still(exporter, || self.published.load(Ordering::Relaxed) > 0)
     }
 
     /// Retires the surfaces shared so far.
@@ -144,5 +136,13 @@ impl Surfaces {
                 Err(CopyReason::NotShareable)
             }
         }
+    }
+}
+
+/// Returns whether a condition holds, also after what readers have released was taken back.
+fn is_still(exporter: &Exporter, holds: impl Fn() -> bool) -> bool {
+    holds() && {
+        exporter.reclaim();
+        holds()
     }
 }
