@@ -10,8 +10,13 @@
 //! The two calls take an address, which they do not access.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
-use std::sync::OnceLock;
+use std::{
+    ffi::c_void,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use frameshare_process::PerProcess;
 use libloading::Library;
@@ -24,6 +29,8 @@ struct Calls {
 }
 
 static CALLS: PerProcess<OnceLock<Calls>> = PerProcess::new(OnceLock::new);
+/// They were found, in this process or in one that it descends from.
+static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 
 /// Finds the calls of the simulated driver.
 pub(crate) fn find(driver: &Library) {
@@ -34,6 +41,7 @@ pub(crate) fn find(driver: &Library) {
     };
     if let (Some(release), Some(acquire)) = (call(b"simcudaRelease\0"), call(b"simcudaAcquire\0")) {
         let _ = CALLS.get().set(Calls { release, acquire });
+        ARE_FOUND.store(true, Ordering::Release);
     }
 }
 
@@ -48,10 +56,15 @@ pub fn load() {
     }
 }
 
+/// The calls, if the driver has them. Costs the users of a real driver one comparison.
+fn calls() -> Option<&'static Calls> {
+    if ARE_FOUND.load(Ordering::Acquire) { CALLS.get().get() } else { None }
+}
+
 /// Announces that this thread is about to store `word`, after accesses that another process relies
 /// on.
 pub fn before_store<T>(word: &T) {
-    if let Some(calls) = CALLS.get().get() {
+    if let Some(calls) = calls() {
         // SAFETY: see the file's header.
         unsafe { (calls.release)(std::ptr::from_ref(word).cast()) }
     }
@@ -59,7 +72,7 @@ pub fn before_store<T>(word: &T) {
 
 /// Announces that this thread has loaded `word`, and relies on accesses before its store.
 pub fn after_load<T>(word: &T) {
-    if let Some(calls) = CALLS.get().get() {
+    if let Some(calls) = calls() {
         // SAFETY: see the file's header.
         unsafe { (calls.acquire)(std::ptr::from_ref(word).cast()) }
     }
