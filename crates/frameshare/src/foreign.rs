@@ -18,11 +18,68 @@ use std::{
 
 type Panic = Box<dyn Any + Send>;
 
+/// A call of the application that continues panics of foreign code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// The thread is not within one.
+    None,
+    /// No code has panicked in it.
+    Quiet,
+    /// Its first panic is kept.
+    Panicked,
+}
+
 thread_local! {
-    /// This thread is within a call of the application that continues panics.
-    static IN_CALL: Cell<bool> = const { Cell::new(false) };
-    /// The first panic that was caught in that call.
+    /// The innermost call that this thread is within.
+    static CALL: Cell<Call> = const { Cell::new(Call::None) };
+    /// The first panic of that call, looked at only if there is one: it needs a destructor, which
+    /// makes each access dear.
     static CAUGHT: Cell<Option<Panic>> = const { Cell::new(None) };
+}
+
+/// The call around the one that begins with this, and ends when this is dropped.
+struct Outer {
+    call: Call,
+    panic: Option<Panic>,
+}
+
+impl Outer {
+    fn new() -> Self {
+        let call = CALL.replace(Call::Quiet);
+        Self { call, panic: if call == Call::Panicked { CAUGHT.take() } else { None } }
+    }
+
+    /// Ends a call in which code has panicked: the panic continues in the caller.
+    #[cold]
+    fn end_with_panic(self) {
+        let panic = CAUGHT.take();
+        CALL.set(Call::Quiet);
+        drop(self);
+        match panic {
+            // The call may be one of a destructor: a second panic would end the process.
+            Some(panic) if thread::panicking() => note(panic),
+            Some(panic) => resume_unwind(panic),
+            None => {}
+        }
+    }
+
+    /// Puts the panic of the outer call back in place of that of a call that ends with a panic of its
+    /// own.
+    #[cold]
+    fn replace_panic(&mut self) {
+        if let Some(panic) = CAUGHT.replace(self.panic.take()) {
+            discard(panic);
+        }
+    }
+}
+
+impl Drop for Outer {
+    #[inline]
+    fn drop(&mut self) {
+        if CALL.replace(self.call) == Call::Panicked || self.panic.is_some() {
+            self.replace_panic();
+        }
+    }
 }
 
 /// A value of the application, whose destructor is foreign code.
@@ -67,30 +124,27 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> Option<T> {
 
 /// Runs a call of the application. A panic of foreign code in it continues after it.
 pub(crate) fn resuming<T>(call: impl FnOnce() -> T) -> T {
-    let (outer_call, outer_panic) = (IN_CALL.replace(true), CAUGHT.take());
-    let result = catch_unwind(AssertUnwindSafe(call));
-    IN_CALL.set(outer_call);
-    match (result, CAUGHT.replace(outer_panic)) {
-        (Ok(value), None) => value,
-        (Err(panic), _) => resume_unwind(panic),
-        // The call may be one of a destructor: a second panic would end the process.
-        (Ok(value), Some(panic)) if thread::panicking() => {
-            note(panic);
-            value
-        }
-        (Ok(_), Some(panic)) => resume_unwind(panic),
+    let outer = Outer::new();
+    let value = call();
+    if CALL.get() == Call::Panicked {
+        outer.end_with_panic();
     }
+    value
 }
 
 /// Keeps a panic for the caller, or logs it.
 fn note(panic: Panic) {
-    if IN_CALL.get() {
-        let first = CAUGHT.take();
-        let (first, further) = if first.is_some() { (first, Some(panic)) } else { (Some(panic), None) };
-        CAUGHT.set(first);
-        further.into_iter().for_each(discard);
-        return;
+    match CALL.get() {
+        Call::None => log_and_discard(panic),
+        Call::Quiet => {
+            CALL.set(Call::Panicked);
+            CAUGHT.set(Some(panic));
+        }
+        Call::Panicked => discard(panic),
     }
+}
+
+fn log_and_discard(panic: Panic) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
     let log = || log::error!("code of the application panicked in a thread of the engine: {text}");
@@ -152,5 +206,25 @@ mod tests {
         let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
         assert!(is_done && panic.downcast_ref::<Panics>().is_some_and(|panics| panics.0 == 0));
         assert_eq!(resuming(|| 7), 7, "a later call has no part in it");
+    }
+
+    #[test]
+    fn call_within_a_call_leaves_the_panic_of_the_outer_one() {
+        let outer = || {
+            resuming(|| {
+                run(|| panic!("outer"));
+                // One that succeeds, and one that ends with a panic of its own.
+                assert_eq!(resuming(|| 7), 7);
+                let own = || {
+                    resuming(|| {
+                        run(|| panic!("caught"));
+                        panic!("own")
+                    })
+                };
+                assert_eq!(catch_unwind(own).unwrap_err().downcast_ref(), Some(&"own"));
+            });
+        };
+        assert_eq!(catch_unwind(outer).unwrap_err().downcast_ref(), Some(&"outer"));
+        assert_eq!(resuming(|| 7), 7);
     }
 }
