@@ -2,10 +2,14 @@
 
 //! Frames to be published.
 
-use super::{error::Interrupted, observe::ReaderInfo, slot::Slot};
+use super::{error::Interrupted, observe::ReaderInfo, parts::Content, slot::Slot};
 use crate::fence::Written;
-use frameshare_protocol::{Plane, descriptor::Field};
-use std::{any::Any, fmt};
+use frameshare_protocol::{
+    Descriptor, Plane,
+    descriptor::Field,
+    limits::{MAX_PAYLOAD, MAX_PLANES},
+};
+use std::{any::Any, fmt, sync::Arc};
 
 /// Dependency of a frame on those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +87,56 @@ impl<'a> Frame<'a> {
             keep: None,
         }
     }
+
+    /// Returns what keeps the frame from having a descriptor in this exporter, if anything does.
+    pub(super) fn fault(&self, exporter: u64) -> Option<InvalidFrame> {
+        if self.slot.0.exporter != exporter {
+            return Some(InvalidFrame::ForeignSlot);
+        }
+        if self.planes.len() > MAX_PLANES || self.metadata.len() as u64 > MAX_PAYLOAD {
+            return Some(InvalidFrame::TooMuch);
+        }
+        None
+    }
+
+    /// Its descriptor, without what its publication adds. The frame has no more than
+    /// [`MAX_PLANES`] planes.
+    pub(super) fn descriptor(&self) -> Descriptor {
+        let mut descriptor = Descriptor {
+            slot: self.slot.0.id,
+            offset: self.offset,
+            size: self.size,
+            pts: self.pts,
+            dts: self.dts,
+            duration: self.duration,
+            media_offset: self.media_offset,
+            media_offset_end: self.media_offset_end,
+            flags: self.flags,
+            plane_count: self.planes.len() as u32,
+            ..Descriptor::default()
+        };
+        descriptor.planes[..self.planes.len()].copy_from_slice(self.planes);
+        descriptor
+    }
+}
+
+/// The reason why a frame was not published, in a box: it is passed through the short way of a frame,
+/// on which there is none.
+pub(super) type NotPublished = Box<PublishError>;
+
+/// A valid frame on its way to the readers.
+pub(super) struct Unpublished<'f, 'a> {
+    /// Without its user data once it is handed out.
+    pub frame: &'f mut Frame<'a>,
+    pub descriptor: Descriptor,
+    /// The copy of a unit that is kept for joining readers.
+    pub content: Option<Arc<Content>>,
+    /// The slot for its download, if it is to be downloaded and there is one.
+    pub target: Option<Slot>,
+    /// A slot for its download was asked for, if it is to be downloaded.
+    pub was_target_sought: bool,
+    /// The readers that get it have it, or wait for it.
+    pub is_handed_out: bool,
 }
 
 impl fmt::Debug for Frame<'_> {

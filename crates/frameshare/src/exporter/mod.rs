@@ -400,12 +400,23 @@ impl Exporter {
     /// it is done. [`PublishError::Gpu`] also if `written` is a stream that is being captured, or
     /// unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, wait: Wait) -> Result<Sequence, PublishError> {
-        let frame = Frame { keep: frame.keep.map(guarded), ..frame };
-        let publish = || delivery::publish(&self.0.shared, frame, wait.into(), &self.0.interrupt);
-        resuming(publish).map_err(|error| match (error, self.0.shared.lock().failure()) {
+        let mut frame = frame;
+        if let Some(keep) = frame.keep.take() {
+            frame.keep = Some(guarded(keep));
+        }
+        match resuming(|| delivery::publish(&self.0.shared, &mut frame, wait.into(), &self.0.interrupt)) {
+            Ok(sequence) => Ok(sequence),
+            Err(why) => Err(self.publish_error(*why)),
+        }
+    }
+
+    /// Adds the reason why the stream is closed to the error of a publication.
+    #[cold]
+    fn publish_error(&self, error: PublishError) -> PublishError {
+        match (error, self.0.shared.lock().failure()) {
             (PublishError::Closed, Some(why)) => PublishError::Failed(why.into()),
             (error, _) => error,
-        })
+        }
     }
 
     /// Waits until lossless readers have taken and released all frames; false if they have not in

@@ -14,9 +14,9 @@ use rustix::{
 };
 use std::{
     io::{self, IoSliceMut},
-    mem::{MaybeUninit, take},
+    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// One end of a socket pair over which two processes send each other wake-ups.
@@ -131,53 +131,52 @@ impl AsFd for Wake {
     }
 }
 
-/// Wake-ups that are sent once a lock is released: a woken thread must not find it locked. Clones
-/// share one list.
-#[derive(Clone, Debug, Default)]
-pub struct PendingWakes(Arc<Mutex<Sleepers>>);
+/// What a reader sleeps on.
+#[derive(Debug)]
+enum Sleeping {
+    /// The futex of its group, which had so many readers.
+    Group(Arc<WakeGroup>, u32),
+    Socket(Arc<Wake>),
+}
 
-/// Sleeping readers that are to be woken.
+/// Sleeping readers that are to be woken, once no lock is held: a woken thread must not find it
+/// locked.
 #[derive(Debug, Default)]
 #[must_use = "the readers sleep on until they are woken"]
 pub struct Sleepers {
-    sockets: Vec<Arc<Wake>>,
-    /// Groups, and the number of readers that each had when the last of them was added.
-    groups: Vec<(Arc<WakeGroup>, u32)>,
-}
-
-impl PendingWakes {
-    /// Adds a reader that sleeps on its socket.
-    pub fn add(&self, wake: &Arc<Wake>) {
-        self.sleepers().sockets.push(wake.clone());
-    }
-
-    /// Adds a reader that sleeps on the futex of its group.
-    pub fn add_group(&self, group: &Arc<WakeGroup>) {
-        let groups = &mut self.sleepers().groups;
-        let readers = group.readers();
-        // One wake-up is for all of a group, and a stream has few groups. A reader that is added
-        // may have left the group before the wake-up.
-        match groups.iter_mut().find(|(other, _)| Arc::ptr_eq(other, group)) {
-            Some((_, most)) => *most = readers.max(*most),
-            None => groups.push((group.clone(), readers)),
-        }
-    }
-
-    /// Takes all sleepers out, to be woken.
-    pub fn take(&self) -> Sleepers {
-        take(&mut self.sleepers())
-    }
-
-    fn sleepers(&self) -> std::sync::MutexGuard<'_, Sleepers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// Most streams have readers of one user, and so one thing to wake: it takes no allocation.
+    first: Option<Sleeping>,
+    further: Vec<Sleeping>,
 }
 
 impl Sleepers {
+    /// Adds a reader that sleeps on its socket.
+    pub fn add(&mut self, wake: &Arc<Wake>) {
+        self.push(Sleeping::Socket(wake.clone()));
+    }
+
+    /// Adds a reader that sleeps on the futex of its group. One wake-up is for all of a group.
+    pub fn add_group(&mut self, group: &Arc<WakeGroup>) {
+        let is_it = |one: &Sleeping| matches!(one, Sleeping::Group(known, _) if Arc::ptr_eq(known, group));
+        if !self.first.iter().chain(&self.further).any(is_it) {
+            self.push(Sleeping::Group(group.clone(), group.readers()));
+        }
+    }
+
+    fn push(&mut self, new: Sleeping) {
+        if self.first.is_none() {
+            self.first = Some(new);
+        } else {
+            self.further.push(new);
+        }
+    }
+
     /// Wakes them: one system call for each group and for each socket.
     pub fn wake(self) {
-        self.groups.iter().for_each(|(group, readers)| group.wake(*readers));
-        self.sockets.iter().for_each(|wake| wake.ring());
+        self.first.iter().chain(&self.further).for_each(|one| match one {
+            Sleeping::Group(group, readers) => group.wake(*readers),
+            Sleeping::Socket(wake) => wake.ring(),
+        });
     }
 }
 

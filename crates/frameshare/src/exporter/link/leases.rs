@@ -227,13 +227,13 @@ impl Leases {
         Ok(())
     }
 
-    /// Publishes the offered frame, if there is one, behind `messages` ordered messages.
-    pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) {
+    /// Publishes the offered frame, if there is one.
+    pub fn publish(&mut self, descriptor: &Descriptor) {
         let Some(entry) = self.offered.take() else { return };
         self.sent += 1;
         self.lost += descriptor.sequence.since(self.next);
         self.next = descriptor.sequence.next();
-        self.producer.publish(entry, &Descriptor { messages, ..descriptor.clone() });
+        self.producer.publish(entry, descriptor);
         self.is_published = true;
     }
 

@@ -13,6 +13,7 @@ mod liveness;
 mod outbox;
 mod route;
 mod start;
+mod wakes_due;
 
 pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use ending::Ending;
@@ -23,6 +24,7 @@ pub use liveness::Liveness;
 pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage};
 pub use route::{CannotAdopt, Route};
 pub use start::Start;
+pub use wakes_due::WakesDue;
 
 use super::{
     frame::Unit,
@@ -33,7 +35,7 @@ use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, accounts::Full, select::Selected},
     queue::{Producer, Sleeper},
-    sys::{Peer, PendingWakes, Socket, Wake, WakeGroup, Words},
+    sys::{Peer, Sleepers, Socket, Wake, WakeGroup, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -94,8 +96,9 @@ pub struct Link {
     wake: Arc<Wake>,
     /// The futex of the readers of this user, if this reader may sleep on it.
     group: Option<Arc<WakeGroup>>,
-    /// Wake-ups of the exporter's readers, sent when its state is unlocked.
-    pending_wakes: PendingWakes,
+    /// The reader is to be woken when the state is unlocked.
+    is_to_wake: bool,
+    wakes_due: WakesDue,
     /// A pidfd: readable when the process has ended.
     gone: Option<Arc<OwnedFd>>,
     /// Set if `gone` is not.
@@ -121,7 +124,7 @@ pub struct Delivery {
     pub next: Sequence,
     pub wake: Wake,
     pub group: Option<Arc<WakeGroup>>,
-    pub pending_wakes: PendingWakes,
+    pub wakes_due: WakesDue,
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
     pub fence: Box<dyn ExporterFence>,
@@ -133,7 +136,7 @@ pub struct Delivery {
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, group, pending_wakes, .. } = delivery;
+        let Delivery { producer, next, wake, group, wakes_due, .. } = delivery;
         let Delivery { liveness, fence, files, start, route, hello, .. } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
@@ -149,7 +152,8 @@ impl Link {
             socket,
             wake: Arc::new(wake),
             group,
-            pending_wakes,
+            is_to_wake: false,
+            wakes_due,
             gone: peer.gone.take().map(Arc::new),
             peer,
             hello,
@@ -188,13 +192,22 @@ impl Link {
         &self.wake
     }
 
-    /// Wakes the reader when the state is unlocked. One that does not sleep may be polling its
-    /// wake-up socket.
-    pub fn wake_up(&self) {
+    /// Has the reader woken when the state is unlocked.
+    pub fn wake_up(&mut self) {
+        self.is_to_wake = true;
+        self.wakes_due.set();
+    }
+
+    /// Adds the reader to those that are woken now, if it is to be. One that does not sleep may be
+    /// polling its wake-up socket.
+    pub fn take_wake(&mut self, sleepers: &mut Sleepers) {
+        if !mem::take(&mut self.is_to_wake) {
+            return;
+        }
         let sleeper = self.leases.take_sleeper();
         match &self.group {
-            Some(group) if sleeper == Some(Sleeper::Futex) => self.pending_wakes.add_group(group),
-            _ => self.pending_wakes.add(&self.wake),
+            Some(group) if sleeper == Some(Sleeper::Futex) => sleepers.add_group(group),
+            _ => sleepers.add(&self.wake),
         }
     }
 
@@ -308,11 +321,14 @@ impl Link {
     }
 
     /// Returns whether the reader has started, or starts with this unit.
+    #[inline]
     pub fn may_start(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
+        if self.leases.start().awaits_key() { self.starts_now(unit, sequence) } else { Ok(true) }
+    }
+
+    /// Returns whether the reader, which waits for a key unit, starts with this unit.
+    fn starts_now(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
         let start = self.leases.start();
-        if !start.awaits_key() {
-            return Ok(true);
-        }
         if start.begins_with(unit) {
             self.report_skipped()?;
             *self.leases.start() = Start::AtOnce;
@@ -420,6 +436,7 @@ impl Link {
 
     /// Introduces a slot to the reader unless the reader knows it. `pool` is the descriptor of the
     /// whole generation, if it has one.
+    #[inline]
     pub fn introduce(
         &mut self,
         slot: &Slot,
@@ -427,10 +444,17 @@ impl Link {
         adopted: bool,
         pool: Option<&Arc<dyn Allocator>>,
     ) -> Result<(), Ending> {
+        if self.imports.has(slot.0.id) { Ok(()) } else { self.introduce_new(slot, kind, adopted, pool) }
+    }
+
+    fn introduce_new(
+        &mut self,
+        slot: &Slot,
+        kind: MemoryKind,
+        adopted: bool,
+        pool: Option<&Arc<dyn Allocator>>,
+    ) -> Result<(), Ending> {
         let id @ SlotId { generation, .. } = slot.0.id;
-        if self.imports.has(id) {
-            return Ok(());
-        }
         if !self.imports.has_any(generation) {
             let slot_size = slot.size();
             let pool = pool.filter(|pool| pool.fd().is_some()).cloned().map(Attachment::Pool);
@@ -468,10 +492,13 @@ impl Link {
     }
 
     /// Publishes the offered frame, if there is one, or adds it to the backlog.
-    pub fn publish(&mut self, descriptor: &Descriptor) {
+    pub fn publish(&mut self, descriptor: &mut Descriptor) {
         match self.joining_backlog.take() {
             Some(frame) => self.backlog.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame }),
-            None => self.leases.publish(descriptor, self.messages),
+            None => {
+                descriptor.messages = self.messages;
+                self.leases.publish(descriptor);
+            }
         }
     }
 

@@ -310,6 +310,11 @@ impl Outbox {
         self.awaited = None;
     }
 
+    /// Returns whether sent messages referred to memory that is to be dropped.
+    pub fn has_spent(&self) -> bool {
+        !self.spent.is_empty()
+    }
+
     /// Takes memory that sent messages referred to, to be dropped with no lock held.
     pub fn take_spent(&mut self) -> Vec<Attachment> {
         mem::take(&mut self.spent)

@@ -42,7 +42,7 @@ impl Start {
 
     /// Returns whether the reader waits for a key unit.
     pub fn awaits_key(&self) -> bool {
-        *self != Self::AtOnce
+        !matches!(self, Self::AtOnce)
     }
 
     /// Returns whether a unit starts the reader, or the reader has waited for too long.

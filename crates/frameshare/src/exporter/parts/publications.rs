@@ -117,11 +117,7 @@ impl Publications {
 
     /// Takes out those without leases whose writes are done.
     pub fn take_written(&mut self, is_writing: impl Fn(&Publication) -> bool) -> Vec<Publication> {
-        if self.unwritten.is_empty() {
-            Vec::new()
-        } else {
-            self.unwritten.extract_if(.., |one| !is_writing(one)).collect()
-        }
+        self.unwritten.extract_if(.., |one| !is_writing(one)).collect()
     }
 
     /// Publications without leases whose writes are under way.

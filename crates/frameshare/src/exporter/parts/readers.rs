@@ -53,9 +53,14 @@ impl Readers {
         self.present.iter().chain(&self.draining)
     }
 
+    /// The same, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.present.iter_mut().chain(&mut self.draining)
+    }
+
     /// A present or draining reader.
     pub fn find(&mut self, id: u64) -> Option<&mut Link> {
-        self.present.iter_mut().chain(&mut self.draining).find(|link| link.info.id == id)
+        self.all_mut().find(|link| link.info.id == id)
     }
 
     /// The index of a present reader.

@@ -100,6 +100,11 @@ impl Reports {
         self.copies.all()
     }
 
+    /// Returns whether there are notices, or lines for the log.
+    pub fn has_any(&self) -> bool {
+        !self.notices.is_empty() || !self.warnings.is_empty()
+    }
+
     /// Takes the notices, to be queued for the owner.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         mem::take(&mut self.notices)

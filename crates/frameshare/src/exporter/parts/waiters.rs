@@ -56,6 +56,11 @@ impl Waiters {
         self.readers_changed = true;
     }
 
+    /// Returns whether something has changed since [`Waiters::take_change`] was last called.
+    pub fn has_change(&self) -> bool {
+        self.readers_changed
+    }
+
     /// Returns the descriptors of all waiting threads if something has changed since the last call.
     pub fn take_change(&mut self) -> Option<Vec<Interrupt>> {
         mem::take(&mut self.readers_changed).then(|| self.interrupts.clone())

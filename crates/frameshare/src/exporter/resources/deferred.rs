@@ -2,19 +2,16 @@
 
 //! Work for the time when the state is unlocked.
 
-use crate::sys::{PendingWakes, Sleepers};
 use std::{any::Any, mem};
 
 /// Owns what a change of the state leaves behind for the time when the state is unlocked: objects
-/// to be dropped, which may run the application's code or wait for a GPU, and readers to be woken,
-/// which must not find the state locked.
+/// to be dropped, which may run the application's code or wait for a GPU.
 #[derive(Default)]
 pub struct Deferred {
     /// User data of ended publications.
     user_data: Vec<Box<dyn Any + Send>>,
     /// Resources whose drop may wait for a GPU, for the service thread.
     resources: Vec<Box<dyn Any + Send>>,
-    wakes: PendingWakes,
 }
 
 impl Deferred {
@@ -28,6 +25,11 @@ impl Deferred {
         !self.user_data.is_empty()
     }
 
+    /// Returns whether anything waits to be dropped.
+    pub fn has_any(&self) -> bool {
+        self.has_user_data() || self.has_resources()
+    }
+
     /// Has a resource dropped by the service thread: that may wait for a GPU.
     pub fn drop_resource(&mut self, what: impl Any + Send) {
         self.resources.push(Box::new(what));
@@ -38,20 +40,11 @@ impl Deferred {
         !self.resources.is_empty()
     }
 
-    /// The list of readers to be woken, which links share.
-    pub fn wakes(&self) -> PendingWakes {
-        self.wakes.clone()
-    }
-
     pub fn take_user_data(&mut self) -> Vec<Box<dyn Any + Send>> {
         mem::take(&mut self.user_data)
     }
 
     pub fn take_resources(&mut self) -> Vec<Box<dyn Any + Send>> {
         mem::take(&mut self.resources)
-    }
-
-    pub fn take_sleepers(&self) -> Sleepers {
-        self.wakes.take()
     }
 }

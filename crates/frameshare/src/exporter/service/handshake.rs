@@ -125,7 +125,7 @@ fn try_to_admit(
                 next,
                 wake,
                 group,
-                pending_wakes: state.pending_wakes(),
+                wakes_due: state.wakes_due(),
                 liveness,
                 fence,
                 files: Files::new(promise.account, queue, claims),

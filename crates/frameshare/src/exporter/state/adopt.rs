@@ -5,7 +5,8 @@
 use super::State;
 use crate::{
     exporter::{
-        frame::CannotAdopt,
+        frame::{CannotAdopt, NotPublished, PublishError},
+        link::Link,
         slot::{AcquireError, AdoptedId, Generation, Slot},
     },
     memory::{Address, MemoryError, MemoryFault, Operation, adopted, dma_buf::DmaBuf},
@@ -98,15 +99,16 @@ impl State {
         })
     }
 
-    /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
-    pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
+    /// Returns the reason why a frame in adopted memory cannot be published where it is, if there
+    /// is one: it would join a backlog, although its owner may need the memory soon, or some reader
+    /// cannot read it.
+    pub fn refusal_in_place(&self, slot: &Slot) -> Option<NotPublished> {
         let kind = self.slots.generation(slot.0.id.generation).filter(|one| one.is_adopted())?.kind;
-        self.cannot_adopt(kind)
-    }
-
-    /// Returns whether readers were asked to drop their imports of a slot.
-    pub fn is_retired(&self, slot: &Slot) -> bool {
-        self.slots.is_retired(slot)
+        let waits = |link: &Link| link.is_lossless() && !link.downloads() && link.is_full();
+        if self.readers.present().iter().any(waits) {
+            return Some(PublishError::WouldWait.into());
+        }
+        self.cannot_adopt(kind).map(|why| PublishError::NotForAll(why).into())
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
     use crate::{
         Endpoint, Interrupt, Wait,
-        exporter::{Config, Exporter, Frame, InvalidFrame, PublishError},
+        exporter::{Config, Exporter, Frame, InvalidFrame},
         fence::Written,
         memory::{Allocator as _, host::Host},
         reader::{self, Item, Reader},

@@ -67,17 +67,6 @@ impl State {
         self.config.slow_readers = slow_readers;
     }
 
-    /// Returns whether a frame in this slot would join a backlog although it may not: adopted
-    /// memory is its owner's, who may need it soon.
-    pub fn must_copy(&self, slot: &Slot) -> bool {
-        self.slots.is_adopted(slot)
-            && self
-                .readers
-                .present()
-                .iter()
-                .any(|link| link.is_lossless() && !link.downloads() && link.is_full())
-    }
-
     /// Asks readers that frames wait for to send a wake-up when they release one, and checks once
     /// more.
     pub fn announce_waits(&mut self) {
@@ -122,7 +111,7 @@ impl State {
 
     /// Delivers the next frame of a reader's backlog, if there is room. Returns false if not.
     fn deliver_waiting(&mut self, index: usize) -> Result<bool, Ending> {
-        let Some((entry, frame)) = self.readers[index].next_waiting()? else { return Ok(false) };
+        let Some((entry, mut frame)) = self.readers[index].next_waiting()? else { return Ok(false) };
         let offered = self.offer_waiting(index, entry, &frame);
         if offered.is_err() {
             self.end_lease(frame.area);
@@ -132,7 +121,7 @@ impl State {
             return Err(Ending::new(Reason::Failed, format!("the exporter's GPU has failed: {error}")));
         }
         let link = &mut self.readers[index];
-        link.publish(&frame.descriptor);
+        link.publish(&mut frame.descriptor);
         if link.leases.take_published(order_before_flags()) {
             link.wake_up();
         }

@@ -11,10 +11,7 @@ use crate::{
         parts::Change,
     },
 };
-use frameshare_protocol::{
-    Plane,
-    message::{Format, Payload, Reason, ToReader},
-};
+use frameshare_protocol::message::{Format, Payload, Reason, ToReader};
 
 impl State {
     pub fn set_format(&mut self, format: Format) {
@@ -39,11 +36,6 @@ impl State {
             let memory = link.memory_of_frames(announced);
             link.send(&ToReader::Format { before, memory, format: format.clone() })
         });
-    }
-
-    /// Returns the first of a frame's planes whose rows overlap. Readers refuse such a frame.
-    pub fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
-        self.announcement.overlapping_plane(planes)
     }
 
     /// Records that a reader copies frames for their layout, and counts those of the exporter's own

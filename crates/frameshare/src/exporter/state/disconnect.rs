@@ -93,6 +93,7 @@ impl State {
         if self.awaits(&link) || drains {
             self.readers.drain(link);
         } else {
+            link.take_wake(&mut self.released_sleepers);
             self.deferred.drop_resource(link);
         }
     }

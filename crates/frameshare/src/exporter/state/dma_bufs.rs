@@ -67,9 +67,7 @@ impl State {
     }
 
     pub(super) fn collect_dma_bufs(&mut self) {
-        if self.dma_bufs.has_unsettled() {
-            let done = self.dma_bufs.collect(self.config.fence_timeout, &mut self.reports);
-            self.deferred.drop_user_data(done);
-        }
+        let done = self.dma_bufs.collect(self.config.fence_timeout, &mut self.reports);
+        self.deferred.drop_user_data(done);
     }
 }

@@ -185,7 +185,7 @@ impl State {
                 let metadata = self.metadata.load(*source, descriptor.metadata);
                 // A large area may have become one that its new publication lacks.
                 let (length, encoded) = self.store_metadata(area, sequence, &metadata);
-                let descriptor = Descriptor { area, published, metadata: length, ..descriptor.clone() };
+                let mut descriptor = Descriptor { area, published, metadata: length, ..descriptor.clone() };
                 self.offer_all(&Offer {
                     slot: &download.slot,
                     area,
@@ -195,7 +195,7 @@ impl State {
                     is_late: false,
                     unit: Unit::Whole,
                 });
-                self.publish_offered(&descriptor);
+                self.publish_offered(&mut descriptor);
                 self.end_lease(area);
             }
             self.skip_undelivered();

@@ -62,8 +62,8 @@ impl State {
 
     /// Gives up a frame that is not published: its slot is in use, and its user data kept, until
     /// the work that writes it is done.
-    pub fn abandon(&mut self, frame: Frame<'_>) {
-        let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep));
+    pub fn abandon(&mut self, frame: &mut Frame<'_>) {
+        let held: Box<dyn Any + Send> = Box::new((frame.slot.clone(), frame.keep.take()));
         let (recorded, gpu) = match (frame.written, &self.config.gpu) {
             _ if frame.slot.as_ptr().is_some() || self.slots.is_adopted(frame.slot) => {
                 return self.deferred.drop_user_data([held]);

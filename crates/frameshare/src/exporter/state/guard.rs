@@ -15,6 +15,7 @@ use crate::{
     sys::{Label, Quiet},
 };
 use std::{
+    any::Any,
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, TryLockError,
@@ -118,42 +119,73 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Some((mut state, quiet)) = self.state.take() else { return };
-        let shared = self.shared;
+        let service = &self.shared.service;
+        let sleepers = state.take_sleepers();
+        let polls = state.polling.take_order();
+        let rest = state.leaves_more().then(|| Rest::take(&mut state, &self.shared.handler));
+        drop(state);
+        drop(quiet);
+        if let Some(sleepers) = sleepers {
+            sleepers.wake();
+        }
+        if polls.at_once {
+            service.wake();
+        } else if let Some(time) = polls.within {
+            service.wake_within(time);
+        }
+        // Put off by the next publication, which reclaims itself: the thread sleeps on while
+        // publications follow each other.
+        if let Some(time) = polls.after_publication {
+            service.wake_after(time);
+        }
+        if let Some(rest) = rest {
+            rest.finish(self.shared);
+        }
+    }
+}
+
+/// What few changes of the state leave for the time when it is unlocked.
+struct Rest {
+    dropped: Vec<Box<dyn Any + Send>>,
+    warnings: Vec<String>,
+    /// Waiting threads, if they and the service thread have to see a change.
+    change: Option<Vec<Interrupt>>,
+    has_resources: bool,
+    has_notices: bool,
+}
+
+impl Rest {
+    #[cold]
+    fn take(state: &mut State, handler: &NoticeHandler) -> Self {
         let notices = state.reports.take_notices();
         let has_notices = !notices.is_empty();
         if has_notices {
             // Queued with the state locked: another thread could otherwise queue later notices
             // first.
-            shared.handler.queue(notices);
+            handler.queue(notices);
         }
-        let (dropped, warnings) = (state.deferred.take_user_data(), state.reports.take_warnings());
-        let change = state.waiters.take_change();
-        let sleepers = state.deferred.take_sleepers();
-        let service_needed = change.is_some() || state.deferred.has_resources();
-        let polls = state.polling.take_order();
-        drop(state);
-        drop(quiet);
-        sleepers.wake();
-        if service_needed || polls.at_once {
+        Self {
+            dropped: state.deferred.take_user_data(),
+            warnings: state.reports.take_warnings(),
+            change: state.waiters.take_change(),
+            has_resources: state.deferred.has_resources(),
+            has_notices,
+        }
+    }
+
+    #[cold]
+    fn finish(self, shared: &Shared) {
+        if self.change.is_some() || self.has_resources {
             shared.service.wake();
-        } else {
-            if let Some(time) = polls.within {
-                shared.service.wake_within(time);
-            }
-            // Put off by the next publication, which reclaims itself: the thread sleeps on while
-            // publications follow each other.
-            if let Some(time) = polls.after_publication {
-                shared.service.wake_after(time);
-            }
         }
-        change.iter().flatten().for_each(Interrupt::set);
-        if !dropped.is_empty() || !warnings.is_empty() {
+        self.change.iter().flatten().for_each(Interrupt::set);
+        if !self.dropped.is_empty() || !self.warnings.is_empty() {
             // Foreign code.
             before_blocking();
-            drop(dropped);
-            warnings.iter().for_each(|warning| report!(warn, "{warning}"));
+            drop(self.dropped);
+            self.warnings.iter().for_each(|warning| report!(warn, "{warning}"));
         }
-        if has_notices {
+        if self.has_notices {
             shared.handler.start();
         }
     }

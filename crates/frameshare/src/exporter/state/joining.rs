@@ -35,9 +35,6 @@ impl State {
         descriptor: &Descriptor,
         oversized: Option<Packet>,
     ) {
-        if !self.config.history.keeps_frames() {
-            return;
-        }
         let keeps = !self.slots.is_adopted(slot);
         let frame = || WaitingFrame { area, descriptor: descriptor.clone(), oversized, bytes: slot.size() };
         let last = self.kept.replace_frame(keeps.then(frame));

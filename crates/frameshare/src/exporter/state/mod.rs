@@ -34,7 +34,7 @@ pub use routes::Wanting;
 use super::{
     config::Config,
     error::SetupError,
-    link::{Ending, Link, Weight},
+    link::{Ending, Link, WakesDue, Weight},
     parts::{
         Announcement, Arrivals, Kept, Polling, Publications, Readers, Reports, Slots, Urgency, Waiter,
         Waiters,
@@ -45,7 +45,7 @@ use crate::{
     Interrupt,
     fence::Signals,
     memory::{self, Account, Accounts},
-    sys::{self, Label, Peer, PendingWakes, monotonic_ns},
+    sys::{self, Label, Peer, Sleepers, monotonic_ns},
 };
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
@@ -99,6 +99,9 @@ pub struct State {
     /// Areas whose leases a poll has found ended: empty between polls, which share its memory.
     ended_leases: Vec<AreaIndex>,
     deferred: Deferred,
+    wakes_due: WakesDue,
+    /// Readers whose links were released since the state was locked, to be woken.
+    released_sleepers: Sleepers,
 }
 
 impl State {
@@ -132,6 +135,8 @@ impl State {
             ended_leases: Vec::new(),
             waiters: Waiters::default(),
             deferred: Deferred::default(),
+            wakes_due: WakesDue::default(),
+            released_sleepers: Sleepers::default(),
         })
     }
 
@@ -158,9 +163,7 @@ impl State {
         let mut ended = mem::take(&mut self.ended_leases);
         let mut pending = false;
         let timeout = self.config.fence_timeout;
-        let mut spent = Vec::new();
         self.each_link(|link| {
-            spent.append(&mut link.outbox.take_spent());
             pending |= link.leases.collect_released(&mut ended, timeout)?;
             Ok(())
         });
@@ -168,16 +171,22 @@ impl State {
             pending |= self.reclaim_from_draining(&mut ended);
         }
         self.polling.set_fences_pending(pending);
-        self.readers.draining_mut().iter_mut().for_each(|link| spent.append(&mut link.outbox.take_spent()));
-        // Freeing memory may wait for a GPU.
-        spent.into_iter().for_each(|memory| self.deferred.drop_resource(memory));
+        if self.readers.all().any(|link| link.outbox.has_spent()) {
+            self.drop_spent();
+        }
         let progress = !ended.is_empty();
         self.end_leases(ended.drain(..));
         self.ended_leases = ended;
-        self.collect_written();
-        self.collect_dma_bufs();
-        let unpinned = self.pinned.collect();
-        self.deferred.drop_user_data(unpinned);
+        if !self.publications.unwritten().is_empty() {
+            self.collect_written();
+        }
+        if self.dma_bufs.has_unsettled() {
+            self.collect_dma_bufs();
+        }
+        if !self.pinned.is_empty() {
+            let unpinned = self.pinned.collect();
+            self.deferred.drop_user_data(unpinned);
+        }
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
@@ -190,6 +199,15 @@ impl State {
             self.retire();
         }
         progress
+    }
+
+    /// Has memory that sent messages referred to dropped by the service thread: that may wait for a
+    /// GPU.
+    fn drop_spent(&mut self) {
+        let links = self.readers.all_mut();
+        links
+            .flat_map(|link| link.outbox.take_spent())
+            .for_each(|memory| self.deferred.drop_resource(memory));
     }
 
     /// Appends the areas of leases that readers without further frames have ended. Returns true if
@@ -213,9 +231,24 @@ impl State {
         self.polling.publication_polls()
     }
 
-    /// Wake-ups of readers, sent when the state is unlocked.
-    pub fn pending_wakes(&self) -> PendingWakes {
-        self.deferred.wakes()
+    /// Returns whether a change leaves more than wake-ups for the time when the state is unlocked.
+    fn leaves_more(&self) -> bool {
+        self.deferred.has_any() || self.reports.has_any() || self.waiters.has_change()
+    }
+
+    /// The flag by which links say that readers are to be woken.
+    pub fn wakes_due(&self) -> WakesDue {
+        self.wakes_due.clone()
+    }
+
+    /// Takes the readers that are to be woken, if there are some.
+    fn take_sleepers(&mut self) -> Option<Sleepers> {
+        if !self.wakes_due.take() {
+            return None;
+        }
+        let mut sleepers = mem::take(&mut self.released_sleepers);
+        self.readers.all_mut().for_each(|link| link.take_wake(&mut sleepers));
+        Some(sleepers)
     }
 
     /// Drops `what` when the work queued on `stream` so far is done, or soon if that cannot be

@@ -5,17 +5,16 @@
 use super::State;
 use crate::{
     exporter::{
-        frame::{Frame, PublishError, Unit},
+        frame::{InvalidFrame, NotPublished, PublishError, Unit, Unpublished},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
-        parts::Content,
         resources::Downloads,
         slot::Slot,
     },
+    fence::{Writing, Written},
     queue::order_before_flags,
     sys::monotonic_ns,
 };
 use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence};
-use std::sync::Arc;
 
 /// A publication, as it is offered to readers.
 pub(super) struct Offer<'a> {
@@ -32,45 +31,69 @@ pub(super) struct Offer<'a> {
 }
 
 impl State {
-    /// Publishes a frame to every reader that has room or can make some. `target` is taken if the
-    /// frame is downloaded into it.
-    pub fn hand_out(
-        &mut self,
-        frame: Frame<'_>,
-        mut descriptor: Descriptor,
-        content: Option<Arc<Content>>,
-        target: &mut Option<Slot>,
-    ) -> Result<Sequence, PublishError> {
+    /// Returns the reason why no reader may get a frame, if there is one.
+    #[inline]
+    pub fn refusal(&self, unpublished: &Unpublished<'_, '_>) -> Option<NotPublished> {
+        if self.closed {
+            return Some(PublishError::Closed.into());
+        }
+        if self.slots.is_retired(unpublished.frame.slot) {
+            return Some(PublishError::Invalid(InvalidFrame::Retired).into());
+        }
+        let plane = self.announcement.overlapping_plane(unpublished.descriptor.used_planes())?;
+        Some(PublishError::Invalid(InvalidFrame::OverlappingRows { plane }).into())
+    }
+
+    /// Publishes a frame to every reader that has room or can make some.
+    ///
+    /// # Errors
+    /// [`PublishError::Gpu`] and [`PublishError::Closed`] if the GPU has failed; with the first one
+    /// the frame was not handed out.
+    pub fn hand_out(&mut self, unpublished: &mut Unpublished<'_, '_>) -> Result<Sequence, NotPublished> {
+        if matches!(unpublished.frame.written, Written::Cpu) && unpublished.frame.slot.as_ptr().is_some() {
+            return self.hand_out_behind(None, unpublished);
+        }
         // Makes the context current once for all driver calls of the frame. A host frame needs
         // none.
-        let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
+        let on_gpu = unpublished.frame.slot.as_ptr().is_none();
+        let gpu = self.config.gpu.clone().filter(|_| on_gpu);
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
-        let begun = current.and_then(|current| Ok((current, self.signals.begin(frame.written)?)));
-        let (_current, writing) = match begun {
-            Ok(begun) => begun,
-            Err(error) => {
-                self.abandon(frame);
-                return Err(PublishError::Gpu(error));
-            }
-        };
+        let begun = current.and_then(|current| Ok((current, self.signals.begin(unpublished.frame.written)?)));
+        let (_current, writing) = begun.map_err(PublishError::Gpu)?;
+        self.hand_out_behind(writing, unpublished)
+    }
+
+    /// Hands out a frame behind the work that writes it.
+    fn hand_out_behind(
+        &mut self,
+        writing: Option<Writing>,
+        unpublished: &mut Unpublished<'_, '_>,
+    ) -> Result<Sequence, NotPublished> {
+        unpublished.is_handed_out = true;
+        let Unpublished { frame, descriptor, content, target, .. } = unpublished;
+        let (slot, on_gpu) = (frame.slot, frame.slot.as_ptr().is_none());
         let sequence = self.publications.begin();
         descriptor.sequence = sequence;
         self.go_on();
-        self.keep_unit(frame.unit, &descriptor, content);
+        if frame.unit != Unit::Whole || self.kept.has_units() {
+            self.keep_unit(frame.unit, descriptor, content.take());
+        }
         self.await_returns(frame.keep.is_some());
         // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
         // wait, of the kept frame and of downloads are fewer than slots.
-        let Some(area) = self.open_publication(frame.slot.clone(), frame.keep, writing) else {
+        let Some(area) = self.open_publication(slot.clone(), frame.keep.take(), writing) else {
             self.skip_undelivered();
             return Ok(sequence);
         };
         descriptor.area = area;
         let now = monotonic_ns();
         self.note_arrival(frame.arrived, frame.pts, now);
-        let (length, oversized) = self.store_metadata(area, sequence, frame.metadata);
-        descriptor.metadata = length;
+        let mut oversized = None;
+        if !frame.metadata.is_empty() {
+            (descriptor.metadata, oversized) = self.store_metadata(area, sequence, frame.metadata);
+        }
         self.offer_all(&Offer {
-            slot: frame.slot,
+            slot,
             area,
             sequence,
             oversized: oversized.as_ref(),
@@ -78,30 +101,38 @@ impl State {
             is_late: frame.late_after.is_some_and(|time| now > time),
             unit: frame.unit,
         });
-        // One call signals the timeline values of all readers; the descriptors follow the signals.
-        let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
-        let writing = self.publications.writing_mut(area);
-        if let Err(error) = signaled.and_then(|()| self.signals.flush(writing)) {
-            self.close_without_gpu(&error);
-            self.end_lease(area);
-            return Err(PublishError::Closed);
+        if on_gpu {
+            self.signal_offered(slot, area)?;
         }
-        self.count_dma_buf(frame.slot);
+        self.count_dma_buf(slot);
         descriptor.published = monotonic_ns();
         self.publications.note_time(descriptor.published);
-        self.publish_offered(&descriptor);
-        if frame.unit == Unit::Whole {
-            self.keep_last(frame.slot, area, &descriptor, oversized.clone());
-        } else {
+        self.publish_offered(descriptor);
+        if frame.unit != Unit::Whole {
             self.forget_last();
+        } else if self.config.history.keeps_frames() {
+            self.keep_last(slot, area, descriptor, oversized.clone());
         }
-        if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
-            let bytes = frame.slot.size();
-            self.start_download(frame.slot, to, WaitingFrame { area, descriptor, oversized, bytes }, false);
+        if on_gpu && let Some(to) = target.take_if(|_| self.wants_download(slot)) {
+            let (descriptor, bytes) = (descriptor.clone(), slot.size());
+            self.start_download(slot, to, WaitingFrame { area, descriptor, oversized, bytes }, false);
         }
         self.skip_undelivered();
         self.end_lease(area);
         Ok(sequence)
+    }
+
+    /// Signals the timeline values of all readers that are offered a frame on the GPU, in one call;
+    /// the descriptors follow the signals. If the GPU has failed, closes the stream and ends the
+    /// publisher's lease.
+    fn signal_offered(&mut self, slot: &Slot, area: AreaIndex) -> Result<(), NotPublished> {
+        let held = if self.is_held(slot) { self.signals.hold() } else { Ok(()) };
+        let writing = self.publications.writing_mut(area);
+        held.and_then(|()| self.signals.flush(writing)).map_err(|error| {
+            self.close_without_gpu(&error);
+            self.end_lease(area);
+            PublishError::Closed.into()
+        })
     }
 
     /// Returns whether every reader can lease one more frame, without polling for releases.
@@ -144,7 +175,7 @@ impl State {
     }
 
     /// Publishes the offered frame to all readers.
-    pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
+    pub(super) fn publish_offered(&mut self, descriptor: &mut Descriptor) {
         self.readers.present_mut().iter_mut().for_each(|link| link.publish(descriptor));
         // One for all readers: it waits until the writes to all their queues are done.
         let ordered = order_before_flags();
@@ -159,7 +190,8 @@ impl State {
     /// under way and for the frames after them: a frame that was reported lost is never delivered.
     pub(super) fn skip_undelivered(&mut self) {
         let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
-        for link in self.readers.present_mut() {
+        let behind = |link: &&mut Link| link.leases.next() != self.publications.next();
+        for link in self.readers.present_mut().iter_mut().filter(behind) {
             let waits = link.backlog().first().map(|frame| frame.descriptor.sequence);
             let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.publications.next());
             if link.leases.lose_before(next) {
@@ -189,9 +221,11 @@ impl State {
             self.publications.add_lease(area);
             return Ok(());
         }
-        // A kept frame that has not left yet is outdated.
-        let outdated = link.skip_backlog()?;
-        self.end_leases(outdated);
+        if !link.backlog().is_empty() {
+            // A kept frame that has not left yet is outdated.
+            let outdated = link.skip_backlog()?;
+            self.end_leases(outdated);
+        }
         let room = self.make_room(index, unit)?;
         let generation = self.slots.generation(slot.0.id.generation);
         let link = &mut self.readers[index];
@@ -222,7 +256,9 @@ impl State {
     fn make_room(&mut self, index: usize, unit: Unit) -> Result<Option<EntryIndex>, Ending> {
         let mut ended = Vec::new();
         let vacancy = self.readers[index].vacate(unit, &mut ended);
-        self.end_leases(ended);
+        if !ended.is_empty() {
+            self.end_leases(ended);
+        }
         vacancy
     }
 }

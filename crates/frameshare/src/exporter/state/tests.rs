@@ -397,8 +397,8 @@ fn wake_up_follows_the_unlocking_of_the_state() {
     // The service thread admits this one after it has sent all wake-ups of the first.
     let _second = stream.reader();
     while reader.try_next().unwrap().is_some() {}
-    let state = stream.exporter.0.shared.lock();
-    state.readers().present().first().expect("the reader was admitted").wake_up();
+    let mut state = stream.exporter.0.shared.lock();
+    state.readers.present_mut().first_mut().expect("the reader was admitted").wake_up();
     assert!(!is_woken(&reader), "the reader is woken before the state is unlocked");
     drop(state);
     assert!(is_woken(&reader));
