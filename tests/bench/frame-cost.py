@@ -5,13 +5,12 @@
   tests/bench/frame-cost.py          counts, and fails if a figure of frame-cost.json is exceeded by more than 3 %
   tests/bench/frame-cost.py write    counts, and writes frame-cost.json
 
-One thread publishes and reads without sleeping, under callgrind, so the load of the machine changes nothing. A line is
-counted if every frame executes it: between two frames a core sleeps and loses these lines from its caches. Needs
-valgrind and the release build of frameshare-bench, which it makes.
+The program `crates/frameshare/benches/frame_cost.rs` runs under callgrind, so the load of the machine changes nothing. A
+line is counted if every frame executes it: between two frames a core sleeps and loses these lines from its caches. Needs
+valgrind; the release build of the program takes a minute.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -19,28 +18,39 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests/bench/frame-cost.json"
-# Frames of a run (`alone.rs`): those that count, after some to warm up.
+# Frames of a run: those that count, after some to warm up.
 FRAMES, WARM_UP = 300, 50
 LINE = 64
 MORE = 1.03
 
+# The functions of each step, and whether its readers sleep until a frame comes.
 STEPS = {
-    "acquire": ["frameshare::exporter::Exporter::acquire*"],
-    "publish": ["frameshare::exporter::Exporter::publish*"],
-    "take and release": [
-        "frameshare::reader::Reader::try_next*",
-        "core::ptr::drop_in_place<frameshare::reader::item::Item>*",
-    ],
+    "acquire": ("awake", ["frameshare::exporter::Exporter::acquire*"]),
+    "publish": ("awake", ["frameshare::exporter::Exporter::publish*"]),
+    "publish to sleepers": ("asleep", ["frameshare::exporter::Exporter::publish*"]),
+    "take and release": (
+        "awake",
+        ["frameshare::reader::Reader::try_next*", "core::ptr::drop_in_place<frameshare::reader::item::Item>*"],
+    ),
 }
 
 
-def count(program: pathlib.Path, functions: list[str], readers: int) -> dict[str, int]:
-    """Returns the instructions a frame, and the lines that each frame executes, with so many readers."""
+def build() -> str:
+    """Builds the program; returns its path."""
+    command = ["cargo", "build", "--release", "--locked", "--package=frameshare", "--bench=frame_cost"]
+    command.append("--message-format=json-render-diagnostics")
+    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    messages = map(json.loads, built.splitlines())
+    return next(message["executable"] for message in messages if message.get("executable"))
+
+
+def count(program: str, functions: list[str], readers: int, state: str) -> dict[str, int]:
+    """Returns the instructions a frame, and the lines that each frame executes, with so many readers in this state."""
     with tempfile.TemporaryDirectory() as folder:
         found = pathlib.Path(folder) / "callgrind"
         collect = ["--collect-atstart=no", *(f"--toggle-collect={name}" for name in functions)]
         form = ["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no", f"--callgrind-out-file={found}"]
-        command = ["valgrind", "--tool=callgrind", *form, *collect, program, "--cost-of-readers", "1", str(readers)]
+        command = ["valgrind", "--tool=callgrind", *form, *collect, program, str(readers), state]
         subprocess.run(command, check=True, capture_output=True)
         instructions, lines, object_file, is_call = 0, {}, "", False
         for text in found.read_text().splitlines():
@@ -67,13 +77,11 @@ def count(program: pathlib.Path, functions: list[str], readers: int) -> dict[str
 def main() -> None:
     if sys.argv[1:] not in ([], ["write"]):
         sys.exit(__doc__)
-    subprocess.run(["cargo", "build", "--release", "--locked", "--package=frameshare-bench"], cwd=ROOT, check=True)
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program = target.resolve() / "release/frameshare-bench"
+    program = build()
     found = {
-        f"{step}, {readers} reader{'s' if readers > 1 else ''}": count(program, functions, readers)
+        f"{step}, {readers} reader{'s' if readers > 1 else ''}": count(program, functions, readers, state)
         for readers in (1, 8)
-        for step, functions in STEPS.items()
+        for step, (state, functions) in STEPS.items()
     }
     before = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     worse = []
