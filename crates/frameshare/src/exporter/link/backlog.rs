@@ -95,6 +95,8 @@ pub struct Backlog {
     metadata: Weight,
     messages: usize,
     message_weight: Weight,
+    /// The frame that is being published, and joins.
+    joining: Option<WaitingFrame>,
 }
 
 impl Backlog {
@@ -148,6 +150,23 @@ impl Backlog {
         Duration::from_nanos(now.saturating_sub(published))
     }
 
+    /// Has the frame that is being published join. [`Backlog::publish`] follows.
+    pub fn join(&mut self, frame: WaitingFrame) {
+        self.joining = Some(frame);
+    }
+
+    /// Returns whether the frame that is being published joins.
+    pub fn is_joined(&self) -> bool {
+        self.joining.is_some()
+    }
+
+    /// Adds the frame that is published with this descriptor, if it joins. Returns false if not.
+    pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
+        let Some(frame) = self.joining.take() else { return false };
+        self.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame });
+        true
+    }
+
     pub fn push_frame(&mut self, frame: WaitingFrame) {
         self.frames += 1;
         self.weight += frame.weight();
@@ -194,7 +213,7 @@ impl Backlog {
 
     /// Empties the backlog: the reader gets none of it. Returns the areas of its frames.
     pub fn clear(&mut self) -> Vec<AreaIndex> {
-        let areas = self.areas().collect();
+        let areas = self.iter().chain(&self.joining).map(|frame| frame.area).collect();
         *self = Self::default();
         areas
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One admitted reader, from the exporter's side: its connection, messages, imports and leases.
+//! One admitted reader, from the exporter's side: its presence, messages, imports and leases.
 
 mod backlog;
 mod ending;
@@ -11,7 +11,10 @@ pub mod in_flight;
 mod leases;
 mod liveness;
 mod outbox;
+mod presence;
 mod route;
+mod sockets;
+mod stall;
 mod start;
 mod wakes_due;
 
@@ -22,7 +25,9 @@ pub use files::Files;
 pub use leases::Leases;
 pub use liveness::Liveness;
 pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage};
+pub use presence::Presence;
 pub use route::{CannotAdopt, Route};
+pub use sockets::Sockets;
 pub use start::Start;
 pub use wakes_due::WakesDue;
 
@@ -34,8 +39,8 @@ use super::{
 use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, accounts::Full, select::Selected},
-    queue::{Producer, Sleeper},
-    sys::{Peer, Sleepers, Socket, Wake, WakeGroup, Words},
+    queue::Producer,
+    sys::{Peer, Sleepers, Wake, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -43,11 +48,10 @@ use frameshare_protocol::{
     message::{GpuUuid, Hello, Reason, ToReader},
 };
 use imports::Imports;
-use leases::Progress;
 use outbox::{Outbox, Unsent};
+use stall::Stall;
 use std::{
     io, mem,
-    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -55,54 +59,22 @@ use std::{
 /// Maximum time that a connection stays open for waiting messages after its link has ended.
 const DRAINING: Duration = Duration::from_secs(5);
 
-/// State of a reader's connection and process, in the order in which they end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Presence {
-    Connected,
-    /// The reader has sent its close message.
-    Closed,
-    /// The connection has ended; only the process is still watched.
-    HungUp,
-    /// The process has ended, and all its imports with it.
-    Exited,
-}
-
-/// The time that the stream has stood still while a reader had something to do and did nothing.
-#[derive(Debug, Default)]
-struct Stall {
-    time: Duration,
-    /// The reader's progress at that time.
-    progress: Progress,
-    /// The stall was reported to the owner.
-    is_reported: bool,
-}
-
-/// An admitted reader.
+/// Owns what belongs to one admitted reader, and lets it work together: which messages and frames
+/// the reader gets next and in which order, what it knows of slots, and how far it has left. Which
+/// frames are offered to it, and what its ended leases were on, is decided by others.
 #[derive(Debug)]
 pub struct Link {
     pub info: ReaderInfo,
     pub leases: Leases,
     pub outbox: Outbox,
+    sockets: Sockets,
     backlog: Backlog,
-    /// The frame that is being published and joins the backlog.
-    joining_backlog: Option<WaitingFrame>,
     pub imports: Imports,
     files: Files,
     /// The reader's process, and its Hello.
     peer: Peer,
     hello: Hello,
     presence: Presence,
-    socket: Arc<Socket>,
-    wake: Arc<Wake>,
-    /// The futex of the readers of this user, if this reader may sleep on it.
-    group: Option<Arc<WakeGroup>>,
-    /// The reader is to be woken when the state is unlocked.
-    is_to_wake: bool,
-    wakes_due: WakesDue,
-    /// A pidfd: readable when the process has ended.
-    gone: Option<Arc<OwnedFd>>,
-    /// Set if `gone` is not.
-    liveness: Option<Liveness>,
     /// The reader gets frames in host memory although the stream's frames are on a GPU.
     downloads: bool,
     cannot_adopt: CannotAdopt,
@@ -122,11 +94,6 @@ pub struct Delivery {
     pub producer: Producer<Words>,
     /// The first frame that the reader may get.
     pub next: Sequence,
-    pub wake: Wake,
-    pub group: Option<Arc<WakeGroup>>,
-    pub wakes_due: WakesDue,
-    /// Set if no pidfd watches the process.
-    pub liveness: Option<Liveness>,
     pub fence: Box<dyn ExporterFence>,
     pub files: Files,
     pub start: Start,
@@ -135,29 +102,20 @@ pub struct Delivery {
 }
 
 impl Link {
-    pub fn new(info: ReaderInfo, socket: Arc<Socket>, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, group, wakes_due, .. } = delivery;
-        let Delivery { liveness, fence, files, start, route, hello, .. } = delivery;
+    pub fn new(info: ReaderInfo, sockets: Sockets, peer: Peer, delivery: Delivery) -> Self {
+        let Delivery { producer, next, fence, files, start, route, hello } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
-        let mut peer = peer;
         Self {
             leases: Leases::new(&info, producer, fence, choice, next, start),
-            outbox: Outbox::new(socket.clone(), peer.uid),
+            outbox: Outbox::new(sockets.socket().clone(), peer.uid),
+            sockets,
             backlog: Backlog::default(),
-            joining_backlog: None,
             imports: Imports::default(),
             files,
             info,
             presence: Presence::Connected,
-            socket,
-            wake: Arc::new(wake),
-            group,
-            is_to_wake: false,
-            wakes_due,
-            gone: peer.gone.take().map(Arc::new),
             peer,
             hello,
-            liveness,
             downloads,
             cannot_adopt,
             copies_for_layout: false,
@@ -183,37 +141,20 @@ impl Link {
         }
     }
 
-    pub fn socket(&self) -> &Arc<Socket> {
-        &self.socket
-    }
-
-    /// The reader's wake-up socket.
-    pub fn wake(&self) -> &Arc<Wake> {
-        &self.wake
+    pub fn sockets(&self) -> &Sockets {
+        &self.sockets
     }
 
     /// Has the reader woken when the state is unlocked.
     pub fn wake_up(&mut self) {
-        self.is_to_wake = true;
-        self.wakes_due.set();
+        self.sockets.wake_up();
     }
 
-    /// Adds the reader to those that are woken now, if it is to be. One that does not sleep may be
-    /// polling its wake-up socket.
+    /// Adds the reader to those that are woken now, if it is to be.
     pub fn take_wake(&mut self, sleepers: &mut Sleepers) {
-        if !mem::take(&mut self.is_to_wake) {
-            return;
+        if self.sockets.takes_wake() {
+            self.sockets.add_to(sleepers, self.leases.take_sleeper());
         }
-        let sleeper = self.leases.take_sleeper();
-        match &self.group {
-            Some(group) if sleeper == Some(Sleeper::Futex) => sleepers.add_group(group),
-            _ => sleepers.add(&self.wake),
-        }
-    }
-
-    /// A pidfd, readable when the process has ended, if the kernel offers one.
-    pub fn pidfd(&self) -> Option<&Arc<OwnedFd>> {
-        self.gone.as_ref()
     }
 
     pub fn presence(&self) -> Presence {
@@ -287,15 +228,14 @@ impl Link {
 
     /// Returns the time of the next check of this link, whatever its descriptors report.
     pub fn check_at(&self) -> Option<Instant> {
-        let liveness =
-            self.liveness.as_ref().filter(|_| self.presence < Presence::Exited).map(Liveness::next);
+        let liveness = self.sockets.check_at().filter(|_| self.presence < Presence::Exited);
         let drained = self.drains_until.filter(|_| self.is_flushing());
         self.outbox.retry_at().into_iter().chain(drained).chain(liveness).min()
     }
 
     /// Returns whether the process has ended although the connection is open, by its record lock.
     pub fn has_died(&mut self) -> bool {
-        self.presence < Presence::Exited && self.liveness.as_mut().is_some_and(Liveness::is_over)
+        self.presence < Presence::Exited && self.sockets.has_died()
     }
 
     /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
@@ -390,8 +330,7 @@ impl Link {
     /// Records the end of the connection. If the kernel cannot report the process's end, this
     /// stands for it.
     pub fn hang_up(&mut self, process_has_ended: bool) {
-        let has_exited = process_has_ended || self.gone.is_none();
-        self.presence = self.presence.max(if has_exited { Presence::Exited } else { Presence::HungUp });
+        self.presence.hang_up(process_has_ended || self.sockets.pidfd().is_none());
         self.files.note_end();
     }
 
@@ -404,10 +343,8 @@ impl Link {
 
     /// Records the reader's close message. Returns true if it had sent one already.
     pub fn note_close(&mut self) -> bool {
-        let again = self.presence >= Presence::Closed;
-        self.presence = self.presence.max(Presence::Closed);
         self.files.note_end();
-        again
+        self.presence.close()
     }
 
     /// Gives the reader a fence: the exporter uses this GPU from now on.
@@ -493,12 +430,9 @@ impl Link {
 
     /// Publishes the offered frame, if there is one, or adds it to the backlog.
     pub fn publish(&mut self, descriptor: &mut Descriptor) {
-        match self.joining_backlog.take() {
-            Some(frame) => self.backlog.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame }),
-            None => {
-                descriptor.messages = self.messages;
-                self.leases.publish(descriptor);
-            }
+        if !self.backlog.publish(descriptor) {
+            descriptor.messages = self.messages;
+            self.leases.publish(descriptor);
         }
     }
 
@@ -519,13 +453,12 @@ impl Link {
 
     /// Adds the frame that is being published to the backlog. [`Link::publish`] follows.
     pub fn join_backlog(&mut self, area: AreaIndex, bytes: u64, oversized: Option<Packet>) {
-        let descriptor = Descriptor::default();
-        self.joining_backlog = Some(WaitingFrame { area, descriptor, oversized, bytes });
+        self.backlog.join(WaitingFrame { area, descriptor: Descriptor::default(), oversized, bytes });
     }
 
     /// Returns whether the frame that is being published joins the backlog.
     pub fn joins_backlog(&self) -> bool {
-        self.joining_backlog.is_some()
+        self.backlog.is_joined()
     }
 
     /// Adds a frame that was published before to the backlog.
@@ -586,8 +519,7 @@ impl Link {
     /// Drops the backlog: the reader gets none of it, and nothing else before `next`. Returns the
     /// areas of its frames, which count as lost.
     pub fn lose_backlog(&mut self, next: Sequence) -> Vec<AreaIndex> {
-        let mut areas = self.backlog.clear();
-        areas.extend(self.joining_backlog.take().map(|frame| frame.area));
+        let areas = self.backlog.clear();
         // The close message wakes the reader.
         self.leases.lose_before(next);
         areas
@@ -610,7 +542,7 @@ impl Link {
     /// next lease.
     pub fn announce_wait(&self) -> Arc<Wake> {
         self.leases.announce_wait();
-        self.wake.clone()
+        self.sockets.wake().clone()
     }
 
     /// Ends the exporter's wait for this reader, which need not send wake-ups any more, unless
@@ -625,22 +557,12 @@ impl Link {
     /// since the reader last took or released a frame, while it had something to do.
     pub fn note_standstill(&mut self, time: Duration) -> Duration {
         let (progress, is_busy) = self.leases.progress();
-        if progress != self.stall.progress {
-            self.stall = Stall { progress, ..Stall::default() };
-        } else if is_busy {
-            self.stall.time += time;
-        }
-        self.stall.time
+        self.stall.note(time, progress, is_busy)
     }
 
-    /// Returns whether the present stall was reported to the owner.
-    pub fn is_reported(&self) -> bool {
-        self.stall.is_reported
-    }
-
-    /// Records that the present stall was reported to the owner.
-    pub fn note_report(&mut self) {
-        self.stall.is_reported = true;
+    /// The time that the stream has stood still because of the reader, and its report.
+    pub fn stall(&mut self) -> &mut Stall {
+        &mut self.stall
     }
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.

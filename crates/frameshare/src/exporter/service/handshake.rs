@@ -11,7 +11,7 @@ use crate::{
     exporter::{
         delivery::download_target,
         error::SetupError,
-        link::{Delivery, Ending, Files, Link, LinkFence, Liveness, Start, in_flight},
+        link::{Delivery, Ending, Files, Link, LinkFence, Liveness, Sockets, Start, in_flight},
         state::{Left, Promise, Shared, Shares},
     },
     memory::{Purpose, host::HostFile},
@@ -52,7 +52,7 @@ pub fn admit(shared: &Shared, socket: Arc<Socket>, peer: Peer, hello: &Hello) {
 fn try_to_admit(
     shared: &Shared,
     socket: Arc<Socket>,
-    peer: Peer,
+    mut peer: Peer,
     hello: &Hello,
     retry: bool,
 ) -> Option<(Arc<Socket>, Peer)> {
@@ -123,23 +123,21 @@ fn try_to_admit(
             let delivery = Delivery {
                 producer,
                 next,
-                wake,
-                group,
-                wakes_due: state.wakes_due(),
-                liveness,
                 fence,
                 files: Files::new(promise.account, queue, claims),
                 start,
                 route: promise.route,
                 hello: hello.clone(),
             };
-            Ok((welcome, delivery, last))
+            let gone = peer.gone.take();
+            let sockets = Sockets::new(socket.clone(), wake, group, state.wakes_due(), gone, liveness);
+            Ok((welcome, sockets, delivery, last))
         });
         match admitted {
-            Ok((welcome, delivery, last)) => {
+            Ok((welcome, sockets, delivery, last)) => {
                 let info = state.new_reader(&peer, hello, credit);
                 let id = info.id;
-                state.link(Link::new(info, socket, peer, delivery), &welcome, last, target.take());
+                state.link(Link::new(info, sockets, peer, delivery), &welcome, last, target.take());
                 state.send_kept_units(id, &kept_units);
             }
             Err(error) => {

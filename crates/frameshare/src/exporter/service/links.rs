@@ -30,10 +30,10 @@ impl WatchedLink {
     pub fn of(link: &Link) -> Self {
         Self {
             id: link.info.id,
-            socket: link.socket().clone(),
-            gone: link.pidfd().cloned(),
+            socket: link.sockets().socket().clone(),
+            gone: link.sockets().pidfd().cloned(),
             awaits_room: link.outbox.awaits_room(),
-            wake: (!link.backlog().is_empty()).then(|| link.wake().clone()),
+            wake: (!link.backlog().is_empty()).then(|| link.sockets().wake().clone()),
             check_at: link.check_at(),
             hung_up: link.presence() >= Presence::HungUp,
         }

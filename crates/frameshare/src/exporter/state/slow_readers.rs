@@ -88,11 +88,11 @@ impl State {
                 let text = format!("it held the stream back for longer than the reader timeout ({limit:?})");
                 return Err(Ending::new(Reason::TooSlow, text));
             }
-            if stalled >= notice && !link.is_reported() {
-                link.note_report();
+            if stalled >= notice && !link.stall().is_reported() {
+                link.stall().note_report();
                 notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: stalled });
             }
-            let until = if link.is_reported() { limit } else { notice };
+            let until = if link.stall().is_reported() { limit } else { notice };
             next = next.min(Timeout::after(Some(until.saturating_sub(stalled))));
             Ok(())
         });

@@ -382,7 +382,7 @@ fn wake_up_with_the_state_locked_panics() {
     let _reader = stream.reader();
     let state = stream.exporter.0.shared.lock();
     let link = state.readers().present().first().expect("the reader was admitted");
-    link.wake().ring();
+    link.sockets().wake().ring();
 }
 
 #[test]
