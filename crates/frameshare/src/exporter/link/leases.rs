@@ -13,13 +13,12 @@ use crate::{
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::select::Selected,
     queue::{Ordered, Producer, Revocation, Sleeper},
-    sys::Words,
+    sys::{Now, Words},
 };
 use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Sequence, message::Reason, page::ClaimState,
 };
 use std::{
-    cell::LazyCell,
     mem,
     time::{Duration, Instant},
 };
@@ -60,7 +59,7 @@ pub struct Progress {
 struct InOrder {
     so_far: bool,
     /// Time of the last poll of frames behind a pending one.
-    looked: Instant,
+    looked: Option<Instant>,
 }
 
 impl InOrder {
@@ -70,18 +69,18 @@ impl InOrder {
     const DOUBT: Duration = Duration::from_millis(1);
 
     fn new(fence: FenceKind) -> Self {
-        Self { so_far: fence == FenceKind::Event, looked: Instant::now() }
+        Self { so_far: fence == FenceKind::Event, looked: None }
     }
 
     /// Returns whether to poll frames behind a pending one this time.
-    fn is_doubted(&mut self) -> bool {
+    fn is_doubted(&mut self, now: &Now) -> bool {
         if !self.so_far {
             return true;
         }
-        let now = Instant::now();
-        let doubted = now.duration_since(self.looked) >= Self::DOUBT;
+        let now = now.get();
+        let doubted = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= Self::DOUBT);
         if doubted {
-            self.looked = now;
+            self.looked = Some(now);
         }
         doubted
     }
@@ -156,8 +155,8 @@ impl Leases {
 
     /// Notes that the reader cannot release anything any more. Its GPU work may still run for a
     /// while: the leases stay until its process ends, or for the fence timeout.
-    pub fn note_failure(&mut self) {
-        self.failed.get_or_insert_with(Instant::now);
+    pub fn note_failure(&mut self, now: Instant) {
+        self.failed.get_or_insert(now);
     }
 
     /// Returns whether leases of a failed reader are left.
@@ -270,6 +269,7 @@ impl Leases {
         &mut self,
         ended: &mut Vec<AreaIndex>,
         timeout: Duration,
+        now: &Now,
     ) -> Result<bool, Ending> {
         let mut released = mem::take(&mut self.released);
         released.clear();
@@ -281,10 +281,10 @@ impl Leases {
         if self.in_order.so_far {
             released.sort_unstable();
         }
-        let pending = self.end_released(&released, ended, timeout);
+        let pending = self.end_released(&released, ended, timeout, now);
         self.released = released;
         match self.failed {
-            Some(since) if since.elapsed() > timeout => {
+            Some(since) if now.get().saturating_duration_since(since) > timeout => {
                 let text = format!("its process did not end within the fence timeout ({timeout:?})");
                 Err(Ending::new(Reason::Failed, text))
             }
@@ -299,12 +299,12 @@ impl Leases {
         released: &[Released],
         ended: &mut Vec<AreaIndex>,
         timeout: Duration,
+        now: &Now,
     ) -> Result<bool, Ending> {
-        let now: LazyCell<Instant> = LazyCell::new(Instant::now);
         let mut oldest = None;
         for &frame in released {
-            let Some(area) = self.end_if_ready(frame, &now, timeout)? else {
-                if oldest.is_none() && !self.in_order.is_doubted() {
+            let Some(area) = self.end_if_ready(frame, now, timeout)? else {
+                if oldest.is_none() && !self.in_order.is_doubted(now) {
                     return Ok(true);
                 }
                 oldest.get_or_insert(frame);
@@ -325,7 +325,7 @@ impl Leases {
     fn end_if_ready(
         &mut self,
         Released { sequence, entry }: Released,
-        now: &LazyCell<Instant>,
+        now: &Now,
         timeout: Duration,
     ) -> Result<Option<AreaIndex>, Ending> {
         let state = match self.entries[entry.0] {
@@ -338,8 +338,8 @@ impl Leases {
             self.released_up_to = self.released_up_to.max(sequence.next());
             return Ok(lease.take().map(|lease| lease.area));
         }
-        let since = lease.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
-        if now.duration_since(since) > timeout {
+        let since = lease.as_mut().map_or(now.get(), |lease| *lease.released.get_or_insert(now.get()));
+        if now.get().saturating_duration_since(since) > timeout {
             let text = format!(
                 "its GPU work on frame {sequence} did not end within the fence timeout ({timeout:?})"
             );
@@ -396,7 +396,7 @@ impl Leases {
 
     /// Revokes all untaken frames, and collects released ones that it meets. Returns true if a
     /// release fence is still pending.
-    pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>) -> Result<bool, Ending> {
+    pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>, now: &Now) -> Result<bool, Ending> {
         for (entry, lease) in self.entries.iter_mut().enumerate() {
             let Some(Lease { sequence, area, .. }) = *lease else { continue };
             let revoked = self.producer.revoke(EntryIndex(entry), sequence).map_err(violation)?;
@@ -406,7 +406,7 @@ impl Leases {
                 *lease = None;
             }
         }
-        self.collect_released(ended, Duration::MAX)
+        self.collect_released(ended, Duration::MAX, now)
     }
 
     /// The frame behind the newest one that the reader has taken and released.

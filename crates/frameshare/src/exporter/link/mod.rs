@@ -40,7 +40,7 @@ use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, accounts::Full, select::Selected},
     queue::Producer,
-    sys::{Peer, Sleepers, Wake, Words},
+    sys::{Now, Peer, Sleepers, Wake, Words},
 };
 use backlog::Waiting;
 use frameshare_protocol::{
@@ -227,9 +227,9 @@ impl Link {
     }
 
     /// Returns the time of the next check of this link, whatever its descriptors report.
-    pub fn check_at(&self) -> Option<Instant> {
+    pub fn check_at(&self, now: &Now) -> Option<Instant> {
         let liveness = self.sockets.check_at().filter(|_| self.presence < Presence::Exited);
-        let drained = self.drains_until.filter(|_| self.is_flushing());
+        let drained = self.drains_until.filter(|_| self.is_flushing(now));
         self.outbox.retry_at().into_iter().chain(drained).chain(liveness).min()
     }
 
@@ -240,7 +240,7 @@ impl Link {
 
     /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
     /// [`DRAINING`].
-    pub fn send_close(&mut self, ending: &Ending) {
+    pub fn send_close(&mut self, ending: &Ending, now: Instant) {
         // Fails if the reader has left too much unread, which only its count of losses shows.
         let _ = self.report_skipped();
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
@@ -248,40 +248,40 @@ impl Link {
             let sent = self.outbox.send(packet);
             self.leases.note_sent(self.outbox.sent());
             let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_waiting_messages();
-            self.drains_until = waits.then(|| Instant::now() + DRAINING);
+            self.drains_until = waits.then(|| now + DRAINING);
         }
         self.wake_up();
     }
 
     /// Returns whether the connection is still needed for waiting messages after the link has
     /// ended.
-    pub fn is_flushing(&self) -> bool {
-        let in_time = self.drains_until.is_some_and(|until| Instant::now() < until);
+    pub fn is_flushing(&self, now: &Now) -> bool {
+        let in_time = self.drains_until.is_some_and(|until| now.get() < until);
         in_time && self.has_waiting_messages() && self.presence == Presence::Connected
     }
 
     /// Returns whether the reader has started, or starts with this unit.
     #[inline]
-    pub fn may_start(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
-        if self.leases.start().awaits_key() { self.starts_now(unit, sequence) } else { Ok(true) }
+    pub fn may_start(&mut self, unit: Unit, sequence: Sequence, now: &Now) -> Result<bool, Ending> {
+        if self.leases.start().awaits_key() { self.starts_now(unit, sequence, now) } else { Ok(true) }
     }
 
     /// Returns whether the reader, which waits for a key unit, starts with this unit.
-    fn starts_now(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
+    fn starts_now(&mut self, unit: Unit, sequence: Sequence, now: &Now) -> Result<bool, Ending> {
         let start = self.leases.start();
-        if start.begins_with(unit) {
+        if start.begins_with(unit, now.get()) {
             self.report_skipped()?;
             *self.leases.start() = Start::AtOnce;
             return Ok(true);
         }
-        self.miss(unit, sequence);
+        self.miss(unit, sequence, now);
         Ok(false)
     }
 
     /// Records a unit that the reader does not get. Before the reader's first unit it is not lost.
-    pub fn miss(&mut self, unit: Unit, sequence: Sequence) {
+    pub fn miss(&mut self, unit: Unit, sequence: Sequence, now: &Now) {
         let Start::Joining { passed, .. } = self.leases.start() else {
-            return self.leases.note_loss(unit);
+            return self.leases.note_loss(unit, now);
         };
         *passed = true;
         if self.leases.pass_over(sequence) {
@@ -534,8 +534,13 @@ impl Link {
 
     /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
     /// oldest untaken frame. `None` if the reader is full, or messages wait.
-    pub fn vacate(&mut self, unit: Unit, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
-        if self.has_waiting_messages() { Ok(None) } else { self.leases.vacate(unit, ended) }
+    pub fn vacate(
+        &mut self,
+        unit: Unit,
+        ended: &mut Vec<AreaIndex>,
+        now: &Now,
+    ) -> Result<Option<EntryIndex>, Ending> {
+        if self.has_waiting_messages() { Ok(None) } else { self.leases.vacate(unit, ended, now) }
     }
 
     /// Sets the waiting flag: the reader sends a wake-up to the returned socket when it ends its

@@ -24,19 +24,19 @@ pub enum Start {
 
 impl Start {
     /// The start of a reader that joins between two key units.
-    pub fn join() -> Self {
-        Self::Joining { since: Instant::now(), passed: false }
+    pub fn join(now: Instant) -> Self {
+        Self::Joining { since: now, passed: false }
     }
 
     /// The start of a reader that has lost a unit.
-    pub fn resume() -> Self {
-        Self::Resuming { since: Instant::now() }
+    pub fn resume(now: Instant) -> Self {
+        Self::Resuming { since: now }
     }
 
     /// Has the reader wait for a key unit, unless it does already.
-    pub fn await_key(&mut self) {
+    pub fn await_key(&mut self, now: Instant) {
         if !self.awaits_key() {
-            *self = Self::join();
+            *self = Self::join(now);
         }
     }
 
@@ -46,11 +46,11 @@ impl Start {
     }
 
     /// Returns whether a unit starts the reader, or the reader has waited for too long.
-    pub fn begins_with(&self, unit: Unit) -> bool {
+    pub fn begins_with(&self, unit: Unit, now: Instant) -> bool {
         match self {
             Self::AtOnce => true,
             Self::Joining { since, .. } | Self::Resuming { since } => {
-                unit != Unit::Delta || since.elapsed() >= MAX_WAIT
+                unit != Unit::Delta || now.saturating_duration_since(*since) >= MAX_WAIT
             }
         }
     }

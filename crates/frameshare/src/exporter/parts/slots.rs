@@ -139,17 +139,17 @@ impl Slots {
     }
 
     /// Returns a free slot of the open generation of this kind, or of its overflow.
-    pub fn free(&mut self, kind: MemoryKind, size: u64) -> Option<Slot> {
+    pub fn free(&mut self, kind: MemoryKind, size: u64, now: Instant) -> Option<Slot> {
         let current = self.open_mut(kind)?;
         if current.slot_size < size {
             return None;
         }
-        if let Some(slot) = current.free() {
+        if let Some(slot) = current.free(now) {
             return Some(slot);
         }
         let slot_size = current.slot_size;
         let mut overflow = self.generations.iter_mut().filter(|one| one.is_open_overflow(kind, slot_size));
-        overflow.find_map(Generation::free)
+        overflow.find_map(|one| one.free(now))
     }
 
     /// Starts a new generation of own slots for frames if the newest does not suit `needed` bytes.
@@ -195,7 +195,7 @@ impl Slots {
         making: &Making<'_>,
         now: Instant,
     ) -> Option<Result<Vacancy, AcquireError>> {
-        if let Some(slot) = self.free(kind, 0) {
+        if let Some(slot) = self.free(kind, 0, now) {
             return Some(Ok(Vacancy::Free(slot)));
         }
         let current = self.open(kind)?;
@@ -203,7 +203,7 @@ impl Slots {
         let open = |one: &Generation| one.is_open_overflow(kind, slot_size);
         if len < usual {
             let overflow: u32 = self.generations.iter().filter(|one| open(one)).map(Generation::len).sum();
-            let place = self.open_mut(kind)?.place(max.saturating_sub(overflow));
+            let place = self.open_mut(kind)?.place(max.saturating_sub(overflow), now);
             return Some(place.map_err(|error| full(error, max)));
         }
         if !self.generations.iter().any(open) {
@@ -216,7 +216,7 @@ impl Slots {
             self.note_backlog(now);
         }
         let overflow = self.generations.iter_mut().rfind(|one| open(one))?;
-        Some(overflow.place(max.saturating_sub(len)).map_err(|error| full(error, max)))
+        Some(overflow.place(max.saturating_sub(len), now).map_err(|error| full(error, max)))
     }
 
     /// Makes a slot of memory that was allocated for it, unless there are `max` by now.
@@ -226,6 +226,7 @@ impl Slots {
         memory: Arc<dyn Allocation>,
         exporter: u64,
         max: u32,
+        now: Instant,
     ) -> Option<Slot> {
         let generation = self.generation(slot.generation).filter(|one| !one.retired)?;
         let (kind, slot_size) = (generation.kind, generation.slot_size);
@@ -239,7 +240,7 @@ impl Slots {
             return None;
         }
         let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
-        Some(generation.add(memory, exporter))
+        Some(generation.add(memory, exporter, now))
     }
 
     /// Returns how many of these slots, by generation, further frames may take when they are free.
@@ -275,6 +276,7 @@ impl Slots {
         memory: Arc<dyn Allocation>,
         id: AdoptedId,
         exporter: u64,
+        now: Instant,
     ) -> Slot {
         let size = memory.size();
         let is_open =
@@ -284,7 +286,7 @@ impl Slots {
             self.next_id += 1;
             0
         });
-        self.generations[index].adopt(memory, id, exporter)
+        self.generations[index].adopt(memory, id, exporter, now)
     }
 
     /// Returns whether a slot is in adopted memory.
@@ -419,9 +421,9 @@ impl Slots {
     }
 
     /// Returns slots of a generation that were not in use since a time, but leaves `least`.
-    pub fn find_unused(&mut self, index: usize, since: Instant, least: u32) -> Vec<Slot> {
+    pub fn find_unused(&mut self, index: usize, since: Instant, least: u32, now: Instant) -> Vec<Slot> {
         let generation = &mut self.generations[index];
-        if may_shrink(generation, least) { generation.find_unused(since, least) } else { Vec::new() }
+        if may_shrink(generation, least) { generation.find_unused(since, least, now) } else { Vec::new() }
     }
 
     /// Ends a check that has taken so many slots out of use. Checks go on while there are more than

@@ -7,7 +7,7 @@ use crate::{
         link::{Ending, Link, Presence},
         state::Shared,
     },
-    sys::{Interest, Received, Socket, Wake},
+    sys::{Interest, Now, Received, Socket, Wake},
 };
 use frameshare_protocol::message::{Reason, ToExporter};
 use std::{os::fd::OwnedFd, sync::Arc, time::Instant};
@@ -34,7 +34,7 @@ impl WatchedLink {
             gone: link.sockets().pidfd().cloned(),
             awaits_room: link.outbox.awaits_room(),
             wake: (!link.backlog().is_empty()).then(|| link.sockets().wake().clone()),
-            check_at: link.check_at(),
+            check_at: link.check_at(&Now::default()),
             hung_up: link.presence() >= Presence::HungUp,
         }
     }

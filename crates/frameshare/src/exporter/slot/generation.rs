@@ -188,8 +188,8 @@ impl Generation {
     }
 
     /// Makes a slot of an adopted allocation.
-    pub fn adopt(&mut self, memory: Arc<dyn Allocation>, id: AdoptedId, exporter: u64) -> Slot {
-        let slot = self.add(memory, exporter);
+    pub fn adopt(&mut self, memory: Arc<dyn Allocation>, id: AdoptedId, exporter: u64, now: Instant) -> Slot {
+        let slot = self.add(memory, exporter, now);
         if let Source::Adopted(known) = &mut self.source {
             known.insert(id, slot.0.id.index);
         }
@@ -197,13 +197,13 @@ impl Generation {
     }
 
     /// Makes a slot of fresh memory.
-    pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64) -> Slot {
+    pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64, now: Instant) -> Slot {
         let id = SlotId { generation: self.id, index: self.next };
         self.next += 1;
         let (kept, registered) = (OnceLock::new(), OnceLock::new());
         let slot =
             Arc::new(SlotInner { exporter, id, is_overflow: self.is_overflow, kept, registered, memory });
-        self.slots.push(Entry { slot: slot.clone(), used: Instant::now() });
+        self.slots.push(Entry { slot: slot.clone(), used: now });
         Slot(slot)
     }
 
@@ -231,15 +231,15 @@ impl Generation {
 
     /// Returns a free slot, the first one, so that the last ones stay unused while they are not
     /// needed.
-    pub fn free(&mut self) -> Option<Slot> {
+    pub fn free(&mut self, now: Instant) -> Option<Slot> {
         let entry = self.slots.iter_mut().find_map(|entry| entry.is_free().then_some(entry))?;
-        entry.used = Instant::now();
+        entry.used = now;
         Some(entry.slot())
     }
 
     /// Returns a free slot, or capacity to allocate one within `max`.
-    pub fn place(&mut self, max: u32) -> Result<Vacancy, AcquireError> {
-        if let Some(free) = self.free() {
+    pub fn place(&mut self, max: u32, now: Instant) -> Result<Vacancy, AcquireError> {
+        if let Some(free) = self.free(now) {
             return Ok(Vacancy::Free(free));
         }
         if self.len() >= max {
@@ -279,8 +279,7 @@ impl Generation {
 
     /// Returns free slots that were not in use since `since`, but leaves `least` slots: the last
     /// ones, which are the first to be unused.
-    pub fn find_unused(&mut self, since: Instant, least: u32) -> Vec<Slot> {
-        let now = Instant::now();
+    pub fn find_unused(&mut self, since: Instant, least: u32, now: Instant) -> Vec<Slot> {
         let spare = self.len().saturating_sub(least) as usize;
         let mut unused = Vec::new();
         for entry in self.slots.iter_mut().rev() {

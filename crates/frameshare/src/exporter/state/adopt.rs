@@ -13,7 +13,7 @@ use crate::{
     sys::DmaBufId,
 };
 use frameshare_protocol::MemoryKind;
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::Instant};
 
 /// Maximum number of dma-bufs in a generation. A further one begins another generation: a producer
 /// that makes new ones all the time does not fill this process and its readers with descriptors.
@@ -53,7 +53,7 @@ impl State {
             Some(slot) => slot,
             None => {
                 let memory = adopted::AdoptedAllocation::new(&gpu, pointer, owner)?;
-                self.slots.adopt(MemoryKind::Legacy, Arc::new(memory), id, exporter)
+                self.slots.adopt(MemoryKind::Legacy, Arc::new(memory), id, exporter, Instant::now())
             }
         };
         self.note_local(&slot, MemoryKind::Legacy);
@@ -88,7 +88,7 @@ impl State {
             self.retire_generation(full);
             self.retire();
         }
-        Ok(self.slots.adopt(MemoryKind::DmaBuf, memory, AdoptedId::DmaBuf(id), exporter))
+        Ok(self.slots.adopt(MemoryKind::DmaBuf, memory, AdoptedId::DmaBuf(id), exporter, Instant::now()))
     }
 
     /// Names a reader that cannot read adopted memory of this kind, with the reason, if there is
@@ -132,7 +132,8 @@ mod tests {
     fn adopted(exporter: &Exporter) -> Slot {
         let memory = Host::default().allocate(SIZE).unwrap();
         exporter.locked(|state| {
-            state.slots.adopt(MemoryKind::Host, memory, AdoptedId::Cuda(1), exporter.0.shared.id)
+            let id = exporter.0.shared.id;
+            state.slots.adopt(MemoryKind::Host, memory, AdoptedId::Cuda(1), id, Instant::now())
         })
     }
 

@@ -10,10 +10,10 @@ use crate::{
         observe::Notice,
     },
     memory::frees_imports_first,
-    sys::monotonic_ns,
+    sys::{Now, monotonic_ns},
 };
 use frameshare_protocol::message::Reason;
-use std::fmt::Display;
+use std::{fmt::Display, time::Instant};
 
 /// Maximum number of links that are kept only for their messages while the stream goes on.
 const MAX_DRAINING: usize = 64;
@@ -54,7 +54,7 @@ impl State {
         link.outbox.clear();
         let lost = link.lose_backlog(self.publications.next());
         self.end_leases(lost);
-        link.send_close(ending);
+        link.send_close(ending, Instant::now());
         self.reports.note_removal(&link.info, ending, monotonic_ns());
         self.release_link(link);
     }
@@ -67,9 +67,9 @@ impl State {
             link.outbox.clear();
         }
         let mut ended = link.lose_backlog(self.publications.next());
-        link.send_close(ending);
+        link.send_close(ending, Instant::now());
         self.reports.note_removal(&link.info, ending, monotonic_ns());
-        let revoked = link.leases.revoke_untaken(&mut ended);
+        let revoked = link.leases.revoke_untaken(&mut ended, &Now::default());
         self.end_leases(ended);
         self.waiters.note_change();
         match revoked {
@@ -88,8 +88,9 @@ impl State {
     pub fn release_link(&mut self, mut link: Link) {
         self.end_leases(link.leases.take_all());
         self.waiters.note_change();
-        let draining = self.readers.draining().iter().filter(|other| other.is_flushing()).count();
-        let drains = link.is_flushing() && (self.closed || draining < MAX_DRAINING);
+        let now = Now::default();
+        let draining = self.readers.draining().iter().filter(|other| other.is_flushing(&now)).count();
+        let drains = link.is_flushing(&now) && (self.closed || draining < MAX_DRAINING);
         if self.awaits(&link) || drains {
             self.readers.drain(link);
         } else {
@@ -132,13 +133,13 @@ impl State {
         if let Some(index) = self.readers.position(id) {
             self.readers[index].note_close();
             if ending.reason == Reason::Failed {
-                self.readers[index].leases.note_failure();
+                self.readers[index].leases.note_failure(Instant::now());
             }
             self.evict(index, ending);
         } else if let Some(link) = self.readers.find_draining(id) {
             let again = link.note_close();
             if ending.reason == Reason::Failed && !link.leases.is_empty() {
-                link.leases.note_failure();
+                link.leases.note_failure(Instant::now());
                 self.polling.note_pending_fence();
             } else if again {
                 // A disconnected reader sends its close message once.
@@ -184,7 +185,7 @@ impl State {
         for mut link in self.readers.take_present() {
             let lost = link.lose_backlog(self.publications.next());
             self.end_leases(lost);
-            link.send_close(&ending);
+            link.send_close(&ending, Instant::now());
             self.reports.note_removal(&link.info, &ending, monotonic_ns());
             self.readers.drain(link);
         }

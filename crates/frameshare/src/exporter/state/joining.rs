@@ -15,7 +15,7 @@ use crate::{
     sys::{Peer, monotonic_ns},
 };
 use frameshare_protocol::{AreaIndex, Descriptor, Sequence, message::Hello};
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::Instant};
 
 impl State {
     /// Sets what is kept for readers that join later.
@@ -151,7 +151,7 @@ impl State {
             return Start::AtOnce;
         }
         self.ask_owner(peer.is_own_or_root());
-        Start::join()
+        Start::join(Instant::now())
     }
 
     /// Sends kept units to the reader that joined last, if it is still there.
@@ -185,9 +185,9 @@ impl State {
     /// Has every reader wait for a key unit: the first unit of the stream depends on units before
     /// it, which no reader has got. One with a backlog gets every unit.
     fn await_key_unit(&mut self) {
-        let mut is_own = false;
+        let (mut is_own, now) = (false, Instant::now());
         for link in self.readers.present_mut().iter_mut().filter(|link| link.backlog().is_empty()) {
-            link.leases.start().await_key();
+            link.leases.start().await_key(now);
             is_own |= link.peer().is_own_or_root();
         }
         self.ask_owner(is_own);

@@ -45,7 +45,7 @@ use crate::{
     Interrupt,
     fence::Signals,
     memory::{self, Account, Accounts},
-    sys::{self, Label, Peer, Sleepers, monotonic_ns},
+    sys::{self, Label, Now, Peer, Sleepers, monotonic_ns},
 };
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
@@ -161,14 +161,14 @@ impl State {
     /// a lease ended.
     pub fn reclaim(&mut self) -> bool {
         let mut ended = mem::take(&mut self.ended_leases);
-        let mut pending = false;
+        let (mut pending, now) = (false, Now::default());
         let timeout = self.config.fence_timeout;
         self.each_link(|link| {
-            pending |= link.leases.collect_released(&mut ended, timeout)?;
+            pending |= link.leases.collect_released(&mut ended, timeout, &now)?;
             Ok(())
         });
         if !self.readers.draining().is_empty() {
-            pending |= self.reclaim_from_draining(&mut ended);
+            pending |= self.reclaim_from_draining(&mut ended, &now);
         }
         self.polling.set_fences_pending(pending);
         if self.readers.all().any(|link| link.outbox.has_spent()) {
@@ -212,11 +212,11 @@ impl State {
 
     /// Appends the areas of leases that readers without further frames have ended. Returns true if
     /// a release fence of theirs is pending.
-    fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>) -> bool {
+    fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>, now: &Now) -> bool {
         let mut pending = false;
         for mut link in self.readers.take_draining() {
-            match link.leases.collect_released(ended, self.config.fence_timeout) {
-                Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing() => {
+            match link.leases.collect_released(ended, self.config.fence_timeout, now) {
+                Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing(now) => {
                     pending |= fences;
                     self.readers.drain(link);
                 }

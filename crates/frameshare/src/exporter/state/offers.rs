@@ -12,7 +12,7 @@ use crate::{
     },
     fence::{Writing, Written},
     queue::order_before_flags,
-    sys::monotonic_ns,
+    sys::{Now, monotonic_ns},
 };
 use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence};
 
@@ -159,7 +159,7 @@ impl State {
         // A frame that is published straight from host memory must not overtake downloads under
         // way.
         let passes = !offer.is_download && self.is_downloading();
-        let mut index = 0;
+        let (mut index, now) = (0, Now::default());
         while index < self.readers.present().len() {
             let link = &mut self.readers[index];
             let gets = if link.downloads() { in_host && !passes } else { !offer.is_download };
@@ -167,7 +167,7 @@ impl State {
                 index += 1;
                 continue;
             }
-            match self.offer(index, offer) {
+            match self.offer(index, offer, &now) {
                 Ok(()) => index += 1,
                 Err(ending) => self.drop_link(index, &ending),
             }
@@ -201,14 +201,14 @@ impl State {
     }
 
     /// Leases a frame to one reader, if it has room or can make some.
-    fn offer(&mut self, index: usize, offer: &Offer<'_>) -> Result<(), Ending> {
+    fn offer(&mut self, index: usize, offer: &Offer<'_>, now: &Now) -> Result<(), Ending> {
         let &Offer { slot, area, sequence, oversized, unit, .. } = offer;
         let link = &mut self.readers[index];
         if offer.is_late && !link.is_lossless() {
-            link.miss(unit, sequence);
+            link.miss(unit, sequence, now);
             return Ok(());
         }
-        if !link.may_start(unit, sequence)? {
+        if !link.may_start(unit, sequence, now)? {
             return Ok(());
         }
         if link.is_lossless() && link.is_full() {
@@ -226,15 +226,15 @@ impl State {
             let outdated = link.skip_backlog()?;
             self.end_leases(outdated);
         }
-        let room = self.make_room(index, unit)?;
+        let room = self.make_room(index, unit, now)?;
         let generation = self.slots.generation(slot.0.id.generation);
         let link = &mut self.readers[index];
         let (Some(entry), Some(generation)) = (room, generation) else {
-            link.leases.note_loss(unit);
+            link.leases.note_loss(unit, now);
             return Ok(());
         };
         // Room may have taken units that this one depends on.
-        if !link.may_start(unit, sequence)? {
+        if !link.may_start(unit, sequence, now)? {
             return Ok(());
         }
         let kind = generation.kind;
@@ -253,9 +253,9 @@ impl State {
 
     /// Makes room for a lease in a link, by its policy, and reclaims the areas of leases that ended
     /// for it.
-    fn make_room(&mut self, index: usize, unit: Unit) -> Result<Option<EntryIndex>, Ending> {
+    fn make_room(&mut self, index: usize, unit: Unit, now: &Now) -> Result<Option<EntryIndex>, Ending> {
         let mut ended = Vec::new();
-        let vacancy = self.readers[index].vacate(unit, &mut ended);
+        let vacancy = self.readers[index].vacate(unit, &mut ended, now);
         if !ended.is_empty() {
             self.end_leases(ended);
         }

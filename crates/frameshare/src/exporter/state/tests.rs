@@ -266,7 +266,7 @@ fn snapshot_that_takes_long_delays_no_other_stream() {
     let slot = slow.exporter.acquire(SIZE, Purpose::Copy, Wait::No).unwrap();
     slow.exporter.locked(|state| {
         let memory = Arc::new(SlowMemory(slot.0.memory.clone(), blocker));
-        state.slots.generations_mut()[0].add(memory, slow.exporter.0.shared.id);
+        state.slots.generations_mut()[0].add(memory, slow.exporter.0.shared.id, Instant::now());
     });
     thread::scope(|scope| {
         let observing = scope.spawn(|| Observer::connect(&slow.endpoint, PATIENCE).unwrap());

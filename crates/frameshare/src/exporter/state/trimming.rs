@@ -32,15 +32,15 @@ impl State {
     /// Takes slots out of use that were not in use since a time, and continues the checks while
     /// there are more slots than stay in any case.
     pub(super) fn trim_unused_since(&mut self, since: Option<Instant>) {
-        let least = self.reserve() + SPARE;
+        let (least, now) = (self.reserve() + SPARE, Instant::now());
         let mut trimmed = 0;
         for index in 0..self.slots.generations().len() {
             if let Some(since) = since {
-                let unused = self.slots.find_unused(index, since, least);
+                let unused = self.slots.find_unused(index, since, least, now);
                 trimmed += self.retire_slots(index, unused);
             }
         }
-        self.slots.end_check(trimmed, least, self.closed, Instant::now());
+        self.slots.end_check(trimmed, least, self.closed, now);
     }
 }
 

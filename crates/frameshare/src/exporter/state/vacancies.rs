@@ -9,7 +9,7 @@ use crate::{
         slot::{AcquireError, Making, Purpose, Slot, Unallocated, Vacancy},
     },
     memory::{Accounts, Allocation, frees_imports_first, same_process},
-    sys::Label,
+    sys::{Label, Now},
 };
 use frameshare_cuda::event::Event;
 use frameshare_protocol::{AreaIndex, MemoryKind};
@@ -49,7 +49,7 @@ impl State {
         }
         // Readers are polled once a frame: here if no slot is free, else by the publication.
         if self.may_take(purpose)
-            && let Some(slot) = self.slots.free(kind, 0)
+            && let Some(slot) = self.slots.free(kind, 0, Instant::now())
         {
             return Ok(Vacancy::Free(slot));
         }
@@ -97,7 +97,7 @@ impl State {
     /// Makes a slot of memory that was allocated for it, unless the limit has been reached
     /// meanwhile.
     pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
-        let slot = self.slots.add(slot, memory, exporter, self.config.max_slots)?;
+        let slot = self.slots.add(slot, memory, exporter, self.config.max_slots, Instant::now())?;
         let kind = self.slots.generation(slot.0.id.generation).map_or(MemoryKind::Host, |one| one.kind);
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
@@ -136,12 +136,12 @@ impl State {
     /// Reuses an existing slot when no further slot can be allocated. `latest` readers lose untaken
     /// frames for it, unless a lossless one still needs them.
     pub fn reuse_slot(&mut self, size: u64) -> Option<Slot> {
-        let kind = self.kind();
+        let (kind, now) = (self.kind(), Now::default());
         let lossless = self.readers.lossless();
         let needed: BTreeSet<AreaIndex> =
             lossless.flat_map(|link| link.leases.areas().chain(link.backlog().areas())).collect();
         loop {
-            if let Some(slot) = self.slots.free(kind, size) {
+            if let Some(slot) = self.slots.free(kind, size, now.get()) {
                 return Some(slot);
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
@@ -152,7 +152,7 @@ impl State {
             let mut ended = Vec::new();
             self.each_link(|link| {
                 if !link.is_lossless() {
-                    link.leases.revoke_oldest(&mut ended, |area| !needed.contains(&area))?;
+                    link.leases.revoke_oldest(&mut ended, |area| !needed.contains(&area), &now)?;
                 }
                 Ok(())
             });
@@ -236,7 +236,7 @@ mod tests {
             let label = endpoint.label();
             let making = making(&state.config, &label, &state.accounts);
             let mut overflow = Generation::overflow(9, PAGE, MemoryKind::Host, &making).unwrap();
-            (0..3).for_each(|_| _ = overflow.add(memory(), 1));
+            (0..3).for_each(|_| _ = overflow.add(memory(), 1, Instant::now()));
             state.slots.generations_mut().push(overflow);
             assert!(state.add(&early, memory(), 1).is_some());
             assert!(state.add(&late, memory(), 1).is_none(), "a fifth slot");

@@ -9,6 +9,7 @@ use crate::{
         link::{Ending, Start},
     },
     queue::Revocation,
+    sys::Now,
 };
 use frameshare_protocol::{AreaIndex, EntryIndex, Sequence, page::ClaimState};
 
@@ -16,14 +17,19 @@ impl Leases {
     /// Returns a vacant entry for a frame, if there is one. Before, revokes the oldest untaken
     /// frames: as many as it takes for one more frame to stay within the maximum, and for an entry
     /// to be vacant. A delta unit takes no older unit's place, since it depends on it.
-    pub fn vacate(&mut self, unit: Unit, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
+    pub fn vacate(
+        &mut self,
+        unit: Unit,
+        ended: &mut Vec<AreaIndex>,
+        now: &Now,
+    ) -> Result<Option<EntryIndex>, Ending> {
         let may_revoke = unit != Unit::Delta;
         // Counts taken frames too, which needs no look at shared memory.
         if self.leases().count() >= self.max_queued {
             let most = if self.reads_kept_units()? { self.entries.len() } else { self.max_queued };
             let mut queued = self.queued()?;
             while queued >= most {
-                if !may_revoke || self.revoke_oldest(ended, |_| true)?.is_none() {
+                if !may_revoke || self.revoke_oldest(ended, |_| true, now)?.is_none() {
                     break;
                 }
                 queued = self.queued()?;
@@ -34,7 +40,7 @@ impl Leases {
         }
         match self.vacant() {
             Some(entry) => Ok(Some(entry)),
-            None if may_revoke => self.revoke_oldest(ended, |_| true),
+            None if may_revoke => self.revoke_oldest(ended, |_| true, now),
             None => Ok(None),
         }
     }
@@ -55,6 +61,7 @@ impl Leases {
         &mut self,
         ended: &mut Vec<AreaIndex>,
         may: impl Fn(AreaIndex) -> bool,
+        now: &Now,
     ) -> Result<Option<EntryIndex>, Ending> {
         let mut leases: Vec<_> = self.leases().collect();
         leases.sort_unstable_by_key(|(_, lease)| lease.sequence);
@@ -67,7 +74,7 @@ impl Leases {
             let run = &leases[at..=at + dependent];
             if let Some(entry) = self.revoke_run(run, ended)? {
                 if at + run.len() == leases.len() {
-                    self.note_loss(lease.unit);
+                    self.note_loss(lease.unit, now);
                 }
                 return Ok(Some(entry));
             }
@@ -97,9 +104,9 @@ impl Leases {
 
     /// Records the loss of the newest unit: of an encoded stream, the reader gets the next key
     /// unit first.
-    pub fn note_loss(&mut self, unit: Unit) {
+    pub fn note_loss(&mut self, unit: Unit, now: &Now) {
         if unit != Unit::Whole && !self.start.awaits_key() {
-            self.start = Start::resume();
+            self.start = Start::resume(now.get());
         }
     }
 
