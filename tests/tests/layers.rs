@@ -494,6 +494,44 @@ fn exporter_calls_no_logger_with_its_state_locked() {
     assert!(!logs_locked("exporter/service/mod.rs", "log::warn!(\"late\");"));
 }
 
+/// Folders of owners, which decide and do nothing else: they are told what happened, and when.
+const OWNERS: [&str; 2] = ["exporter/parts", "reader/parts"];
+/// What they must not know: clocks, descriptors, locks and threads.
+const DOING: [&str; 9] = [
+    "Instant::now",
+    "monotonic_ns",
+    "OwnedFd",
+    "BorrowedFd",
+    "Socket",
+    "Interrupt",
+    "Mutex<",
+    "Atomic",
+    "thread::",
+];
+
+/// Returns what the code of an owner, without its tests, does itself.
+fn does(text: &str) -> Option<&'static str> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let code: String = code.lines().filter(is_code).collect();
+    DOING.into_iter().find(|what| code.contains(what))
+}
+
+#[test]
+fn owners_of_the_engine_read_no_clock_and_hold_no_descriptor() {
+    let engine = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/frameshare/src"));
+    let engine = engine.expect("it is there");
+    let files: Vec<_> = OWNERS.iter().flat_map(|folder| sources(&engine.join(folder))).collect();
+    for path in &files {
+        let text = fs::read_to_string(path).expect("a source file can be read");
+        assert_eq!(does(&text), None, "{}: tell it, or let its user do it", path.display());
+    }
+    assert!(files.len() >= 15, "only {} files were found", files.len());
+    assert_eq!(does("let now = Instant::now();"), Some("Instant::now"));
+    assert_eq!(does("    own: Option<Interrupt>,"), Some("Interrupt"));
+    assert_eq!(does("/// In ns of `monotonic_ns`.\n#[cfg(test)]\nmod tests {\nInstant::now()"), None);
+}
+
 #[test]
 fn statics_are_per_process() {
     let crates = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates")).expect("they are there");

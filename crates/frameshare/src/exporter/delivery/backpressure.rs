@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         error::Interrupted,
         link::{Ending, Link},
-        parts::Waiter,
+        parts::WaiterId,
         slot::{AcquireError, Purpose, Slot, Vacancy},
         state::{Shared, State},
     },
@@ -116,9 +116,24 @@ pub fn wait_until<T>(
     let mut waiter = None;
     let result = wait_with(&mut waiter, shared, interrupt, timeout, awaited, condition);
     if let Some(waiter) = waiter {
-        shared.with(|state| state.end_wait(&waiter));
+        shared.with(|state| state.end_wait(waiter.id));
     }
     result
+}
+
+/// A waiting thread. Its descriptor is open during the wait only, since a process may have many
+/// exporters.
+struct Waiter {
+    id: WaiterId,
+    /// `None` if no descriptor was left: the thread polls.
+    own: Option<Interrupt>,
+}
+
+impl Waiter {
+    fn new(state: &mut State) -> Self {
+        let own = Interrupt::new().ok();
+        Self { id: state.begin_wait(own.clone()), own }
+    }
 }
 
 /// Implements [`wait_until`]. The thread is registered from its first sleep on.
@@ -165,7 +180,8 @@ fn wait_with<T>(
             let standstill = last.map_or(Duration::ZERO, |last| now.duration_since(last));
             state.check_blocking_readers(awaited == Awaited::Room, standstill)
         };
-        let own = waiter.get_or_insert_with(|| state.begin_wait()).own.as_ref();
+        let &mut Waiter { id, ref own } = waiter.get_or_insert_with(|| Waiter::new(&mut state));
+        let own = own.as_ref();
         // Set the waiting flags, then re-check every reader: a release before the flag is visible
         // sends no wake-up. A release with GPU work under way has to be polled, so its reader need
         // not send a wake-up, unless polls have become rare. If no flag is set, nothing has changed
@@ -193,7 +209,7 @@ fn wait_with<T>(
         let mut state = shared.lock();
         if wake_ups.any {
             // The value taken here may have been meant for another waiting thread.
-            state.interrupt_other_waits(own);
+            state.interrupt_other_waits(Some(id));
         }
         for (reader, ending) in wake_ups.ended {
             state.end_link_of(reader, &ending, false);

@@ -22,4 +22,4 @@ pub use publications::{Publication, Publications};
 pub use readers::Readers;
 pub use reports::Reports;
 pub use slots::{KEPT, Slots};
-pub use waiters::{Waiter, Waiters};
+pub use waiters::{WaiterId, Waiters};

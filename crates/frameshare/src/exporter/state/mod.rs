@@ -36,7 +36,7 @@ use super::{
     error::SetupError,
     link::{Ending, Link, WakesDue, Weight},
     parts::{
-        Announcement, Arrivals, Kept, Polling, Publications, Readers, Reports, Slots, Urgency, Waiter,
+        Announcement, Arrivals, Kept, Polling, Publications, Readers, Reports, Slots, Urgency, WaiterId,
         Waiters,
     },
     resources::{Deferred, DmaBufs, Downloads, Metadata, Pinned},
@@ -87,7 +87,7 @@ pub struct State {
     reports: Reports,
     /// The reason to refuse every reader of another user, if there is one.
     refusal_of_others: Option<String>,
-    waiters: Waiters,
+    waiters: Waiters<Interrupt>,
     polling: Polling,
     /// The weight of the frame that waits for readers.
     awaited: Weight,
@@ -358,20 +358,20 @@ impl State {
         self.slots.use_host(yes);
     }
 
-    /// Registers a thread that begins to wait.
-    pub fn begin_wait(&mut self) -> Waiter {
-        self.waiters.begin()
+    /// Registers a thread that begins to wait, and is woken by `own`.
+    pub fn begin_wait(&mut self, own: Option<Interrupt>) -> WaiterId {
+        self.waiters.begin(own)
     }
 
     /// Removes a thread that no longer waits. After the last one, readers need not send wake-ups.
-    pub fn end_wait(&mut self, waiter: &Waiter) {
+    pub fn end_wait(&mut self, waiter: WaiterId) {
         if self.waiters.end(waiter) {
             self.end_waits();
         }
     }
 
     /// Makes all other waiting threads check again.
-    pub fn interrupt_other_waits(&self, own: Option<&Interrupt>) {
-        self.waiters.interrupt_others(own);
+    pub fn interrupt_other_waits(&self, waiter: Option<WaiterId>) {
+        self.waiters.others(waiter).for_each(Interrupt::set);
     }
 }
