@@ -26,6 +26,7 @@ mod handle;
 mod item;
 mod lease;
 mod origin;
+mod parts;
 mod planes;
 mod readiness;
 mod set;
@@ -49,6 +50,7 @@ pub use wait::Spun;
 
 use crate::{Interrupt, endpoint::Endpoint, queue::Sleeper, sys::Timeout};
 use connection::{Connection, Search};
+use parts::{Patience, Reconnection};
 use readiness::Readiness;
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -62,14 +64,10 @@ pub struct Reader {
     endpoint: Endpoint,
     config: Config,
     state: State,
-    /// Statistics of earlier connections.
-    past: Stats,
-    /// Time of the last connection.
-    connected: Instant,
+    reconnection: Reconnection,
     waits: Waits,
+    patience: Patience,
     readiness: Readiness,
-    /// Time of waits without limit in which it held all frames that it may, since its last frame.
-    held_for: Duration,
     /// Updated after each call, if there is one.
     handle: Option<ReaderHandle>,
 }
@@ -90,11 +88,6 @@ impl State {
         }
     }
 }
-
-/// Minimum time between two connections, against an exporter that ends each at once.
-const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
-/// Time after which a wait without limit ends with [`ReadError::Held`].
-const HELD_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
@@ -127,11 +120,10 @@ impl Reader {
             endpoint: endpoint.clone(),
             config,
             state,
-            past: Stats::default(),
-            connected: Instant::now(),
+            reconnection: Reconnection::new(Instant::now()),
             waits: Waits::new(),
+            patience: Patience::default(),
             readiness,
-            held_for: Duration::ZERO,
             handle: None,
         })
     }
@@ -170,19 +162,19 @@ impl Reader {
             // held them since its begin.
             let begin = (is_endless && self.holds_all()).then(Instant::now);
             let timeout = match begin {
-                Some(_) => Timeout::after(Some(HELD_PATIENCE.saturating_sub(self.held_for))),
+                Some(_) => Timeout::after(Some(self.patience.left())),
                 None => timeout,
             };
             let result = match &mut self.state {
                 State::Connected(connection) => self.waits.next(connection, &self.config, timeout, interrupt),
                 State::Searching(_) => self.wait_for_exporter(timeout, interrupt),
             };
-            let waited = begin.filter(|_| self.holds_all()).map(|begin| self.held_for + begin.elapsed());
-            self.held_for = waited.unwrap_or_default();
+            let held = begin.filter(|_| self.holds_all()).map(|begin| begin.elapsed());
+            self.patience.note(held);
             match result {
                 Err(error) if self.config.reconnect && error.is_exporter_gone() => self.search()?,
-                Ok(None) if waited.is_some() => {
-                    self.held_for = Duration::ZERO;
+                Ok(None) if held.is_some() => {
+                    self.patience.note(None);
                     return Err(ReadError::Held { held: self.held() });
                 }
                 Ok(None) if begin.is_some() => {}
@@ -235,10 +227,12 @@ impl Reader {
 
     /// Drops the lost connection and begins the search for the next exporter.
     fn search(&mut self) -> Result<(), ReadError> {
-        let begin = (self.connected + BETWEEN_CONNECTIONS).max(Instant::now());
+        let begin = self.reconnection.next_attempt(Instant::now());
         let search = Search::new(&self.endpoint, &self.config, begin).map_err(ReadError::NotBack)?;
         self.readiness.replace(self.state.ready_fd(), search.ready_fd()).map_err(ReadError::Io)?;
-        self.past = Stats { credit: 0, held: 0, ..self.stats() };
+        if let Some(connection) = self.connection().map(Connection::stats) {
+            self.reconnection.lose(connection);
+        }
         // The connection is dropped now: the search may take long, and the next exporter may need
         // the memory.
         self.state = State::Searching(Box::new(search));
@@ -253,9 +247,7 @@ impl Reader {
         let found = search.advance(&self.endpoint, &self.config).map_err(ReadError::NotBack)?;
         let Some(connection) = found else { return Ok(None) };
         self.readiness.replace(self.state.ready_fd(), connection.ready_fd()).map_err(ReadError::Io)?;
-        // The first connection of a started reader is none.
-        self.past.reconnects += u64::from(self.past.session != 0);
-        self.connected = Instant::now();
+        self.reconnection.connect(Instant::now());
         self.state = State::Connected(Box::new(connection));
         Ok(Some(Item::Reconnected))
     }
@@ -378,20 +370,9 @@ impl Reader {
     /// Statistics so far. During a search for the next exporter, session and process are the last
     /// ones.
     pub fn stats(&self) -> Stats {
-        let Some(now) = self.connection().map(Connection::stats) else { return self.past.clone() };
-        let Spun { time, frames } = self.waits.spun();
-        Stats {
-            received: self.past.received + now.received,
-            // The exporter may report any number of lost frames.
-            lost: self.past.lost.saturating_add(now.lost),
-            reconnects: self.past.reconnects,
-            futex_sleeps: self.past.futex_sleeps + now.futex_sleeps,
-            missed_wakes: self.past.missed_wakes + now.missed_wakes,
-            gpu_wait_limited: self.past.gpu_wait_limited + now.gpu_wait_limited,
-            spin_time: time,
-            spin_frames: frames,
-            ..now
-        }
+        let Spun { time: spin_time, frames: spin_frames } = self.waits.spun();
+        let connections = self.reconnection.total(self.connection().map(Connection::stats));
+        Stats { spin_time, spin_frames, ..connections }
     }
 }
 

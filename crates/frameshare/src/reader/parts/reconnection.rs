@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Reconnection: the state of a reader that outlives its connections.
+
+use crate::reader::stats::Stats;
+use std::time::{Duration, Instant};
+
+/// Minimum time between two connections, against an exporter that ends each at once.
+const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
+
+/// Owns the statistics of past connections, and the time from which the next one may be attempted.
+/// It neither searches nor connects, and has no clock: times are passed in.
+///
+/// The order: [`Reconnection::next_attempt`] and [`Reconnection::lose`] when a connection is lost,
+/// [`Reconnection::connect`] when the search has found the next one.
+#[derive(Debug)]
+pub struct Reconnection {
+    /// Statistics of past connections, with session and process of the last one.
+    past: Stats,
+    /// Time of the last connection.
+    connected: Instant,
+}
+
+impl Reconnection {
+    /// A reader without past connections, whose first one is made or searched for `now`.
+    pub fn new(now: Instant) -> Self {
+        Self { past: Stats::default(), connected: now }
+    }
+
+    /// The time of the next attempt to connect, after the present connection was lost.
+    pub fn next_attempt(&self, now: Instant) -> Instant {
+        (self.connected + BETWEEN_CONNECTIONS).max(now)
+    }
+
+    /// Notes that the present connection is lost, with these statistics.
+    pub fn lose(&mut self, connection: Stats) {
+        self.past = Stats { credit: 0, held: 0, ..self.total(Some(connection)) };
+    }
+
+    /// Notes a connection that a search has found. The first one of a started reader is no
+    /// reconnection.
+    pub fn connect(&mut self, now: Instant) {
+        self.past.reconnects += u64::from(self.past.session != 0);
+        self.connected = now;
+    }
+
+    /// Statistics of all connections, with those of the present one, if there is one.
+    pub fn total(&self, present: Option<Stats>) -> Stats {
+        let Some(present) = present else { return self.past.clone() };
+        Stats {
+            received: self.past.received + present.received,
+            // The exporter may report any number of lost frames.
+            lost: self.past.lost.saturating_add(present.lost),
+            reconnects: self.past.reconnects,
+            futex_sleeps: self.past.futex_sleeps + present.futex_sleeps,
+            missed_wakes: self.past.missed_wakes + present.missed_wakes,
+            gpu_wait_limited: self.past.gpu_wait_limited + present.gpu_wait_limited,
+            ..present
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_follow_each_other_after_20_ms() {
+        let begin = Instant::now();
+        let ms = |time| begin + Duration::from_millis(time);
+        let mut reconnection = Reconnection::new(begin);
+        assert_eq!(reconnection.next_attempt(ms(1)), ms(20));
+        // A connection that lasted is followed at once.
+        assert_eq!(reconnection.next_attempt(ms(500)), ms(500));
+        reconnection.connect(ms(600));
+        assert_eq!(reconnection.next_attempt(ms(601)), ms(620));
+    }
+
+    #[test]
+    fn statistics_add_up_over_connections() {
+        let one = |session| Stats { session, credit: 4, held: 1, received: 10, lost: 2, ..Stats::default() };
+        let mut reconnection = Reconnection::new(Instant::now());
+        // The first connection of a started reader.
+        reconnection.connect(Instant::now());
+        assert_eq!(reconnection.total(Some(one(7))), one(7));
+        reconnection.lose(one(7));
+        // During the search: the last session, and nothing that belongs to a connection.
+        let past = Stats { credit: 0, held: 0, ..one(7) };
+        assert_eq!(reconnection.total(None), past);
+        reconnection.connect(Instant::now());
+        let lost_all = Stats { lost: u64::MAX, ..one(8) };
+        let total = Stats { received: 20, lost: u64::MAX, reconnects: 1, ..one(8) };
+        assert_eq!(reconnection.total(Some(lost_all)), total);
+    }
+}
