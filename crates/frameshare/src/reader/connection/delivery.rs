@@ -5,11 +5,10 @@
 use super::{
     areas::Areas,
     control::{self, Received},
-    exporter::{End, RemoteExporter},
+    exporter::RemoteExporter,
     gpu::Gpu,
     kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
-    progress::Progress,
     setup::Shared,
     sleep::Sleep,
     unwritten::{Unwritten, Written},
@@ -23,17 +22,18 @@ use crate::{
     reader::{
         config::Config,
         error::{ConnectError, ProtocolViolation, ReadError},
-        gpu_wait::{GpuWait, Recheck},
+        gpu_wait::Recheck,
         item::Item,
         lease::{Announcement, Channel, Frame, Generations, KeyUnitRequests, Lease},
         origin::Origin,
+        parts::{End, Ending, Progress},
         stats::Stats,
     },
     sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, monotonic_ns},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
-    EntryIndex, MemoryKind, Sequence,
+    MemoryKind, Sequence,
     limits::MAX_BACKLOG,
     message::{Reason, ToExporter, ToReader, Welcome},
 };
@@ -52,6 +52,7 @@ const MAX_REVOKED: u32 = 1000;
 pub(in crate::reader) struct Connection {
     channel: Arc<Channel>,
     exporter: RemoteExporter,
+    ending: Ending,
     /// The first frame that was not published before the reader joined.
     live: Sequence,
     credit: u32,
@@ -124,6 +125,7 @@ impl Connection {
                 config.accepts_dma_bufs(peer.uid),
             ),
             exporter: RemoteExporter::new(peer),
+            ending: Ending::default(),
             live: welcome.live,
             credit: welcome.credit,
             areas: Areas::new(metadata, welcome.areas, config.max_metadata_bytes),
@@ -151,7 +153,7 @@ impl Connection {
         if let Some(error) = self.channel.failure() {
             return Err(ReadError::Fence(error.clone()));
         }
-        if self.exporter.is_end_reported() {
+        if self.ending.is_reported() {
             return self.end();
         }
         if let Some(unwritten) = self.unwritten.take() {
@@ -176,7 +178,7 @@ impl Connection {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
                     None => {
-                        self.check_deadline(None)?;
+                        self.gpu.check_deadline(None, &mut self.ending)?;
                         return self.end();
                     }
                 }
@@ -203,7 +205,7 @@ impl Connection {
                     return Err(ProtocolViolation::MissingMessages { sequence, missing }.into());
                 }
                 // The exporter had no room for the missing messages, and sends them now.
-                self.check_deadline(None)?;
+                self.gpu.check_deadline(None, &mut self.ending)?;
                 return self.end();
             }
             if self.generations.is_unreadable(&taken.descriptor) {
@@ -217,9 +219,10 @@ impl Connection {
             }
             // Memory that was not imported before the exporter's end cannot be imported.
             let is_out_of_reach =
-                !self.exporter.is_connected() && !self.generations.has_imported(&taken.descriptor);
+                !self.ending.is_connected() && !self.generations.has_imported(&taken.descriptor);
             let is_fenced = self.generations.is_fenced(&taken.descriptor);
-            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
+            let mut may_deliver = || self.gpu.may_deliver(taken.entry, sequence, &mut self.ending);
+            if is_out_of_reach || (is_fenced && !may_deliver()?) {
                 return self.end();
             }
             if !self.channel.consumer().claim(taken.entry, sequence) {
@@ -231,17 +234,6 @@ impl Connection {
         }
     }
 
-    /// Returns whether a fenced frame is written, or may be delivered speculatively.
-    fn may_be_delivered(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<bool, ReadError> {
-        // Without a fence the frame is a violation, which is found when the frame is made.
-        let Some(wait) = self.gpu.wait() else { return Ok(true) };
-        let is_written = wait.is_written(entry, sequence)?;
-        self.check_deadline((!is_written).then_some(sequence))?;
-        let is_connected = self.exporter.is_connected();
-        let is_allowed = |wait: &mut GpuWait| wait.deliver_unwritten(entry, sequence, is_connected);
-        Ok(is_written || self.gpu.wait().is_some_and(is_allowed))
-    }
-
     /// Returns a taken frame when no device writes it any more: the kernel signals the fences also
     /// after the exporter's end. A device that takes too long ends the connection.
     fn when_written(&mut self, written: Written) -> Result<Option<Item>, ReadError> {
@@ -251,20 +243,11 @@ impl Connection {
         };
         let (sequence, limit) = (unwritten.sequence(), self.gpu.fence_timeout());
         if unwritten.waited() > limit {
-            self.exporter.end(End::Stalled { sequence, limit });
+            self.ending.end(End::Stalled { sequence, limit });
             return self.end();
         }
         self.unwritten = Some(unwritten);
         Ok(None)
-    }
-
-    /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
-    fn check_deadline(&mut self, next: Option<Sequence>) -> Result<(), ReadError> {
-        let late = self.gpu.wait().map(|wait| wait.find_late(next)).transpose()?;
-        if let Some(sequence) = late.flatten() {
-            self.exporter.end(End::Stalled { sequence, limit: self.gpu.fence_timeout() });
-        }
-        Ok(())
     }
 
     /// Applies the first waiting message if its place is at `sequence` or before: `None` if it is
@@ -325,10 +308,10 @@ impl Connection {
 
     /// Returns the end of the connection, if it has ended and nothing else is left to deliver.
     fn end(&mut self) -> Result<Option<Item>, ReadError> {
-        let Some(end) = self.exporter.ended().cloned() else { return Ok(None) };
+        let Some(end) = self.ending.ended().cloned() else { return Ok(None) };
         let torn = self.gpu.wait().map_or(0, |wait| wait.torn());
         // After the end is reported nothing is delivered: undelivered frames never will be.
-        if self.exporter.mark_reported() {
+        if self.ending.report() {
             self.progress.end(self.channel.consumer().head());
         }
         if let Some(wait) = self.gpu.wait().filter(|wait| torn > 0 && wait.needs_unblocking()) {
@@ -354,20 +337,20 @@ impl Connection {
         let is_gone = self.sleep.is_closed() || self.exporter.has_exited();
         // Bounds one call, against an exporter that never stops sending.
         for _ in 0..MAX_WAITING {
-            if !self.exporter.is_connected() || self.waiting.is_full() {
+            if !self.ending.is_connected() || self.waiting.is_full() {
                 break;
             }
             match control::receive(self.channel.socket())? {
-                Received::Nothing if is_gone => self.exporter.end(End::HungUp),
+                Received::Nothing if is_gone => self.ending.end(End::HungUp),
                 Received::Nothing => break,
-                Received::HungUp => self.exporter.end(End::HungUp),
+                Received::HungUp => self.ending.end(End::HungUp),
                 Received::Message(message, fd) => match self.handle(message, fd) {
                     // Handles of some kinds are invalid without the exporter.
                     Err(ReadError::Memory(error))
                         if frees_imports_first(error.kind)
                             && self.exporter.is_exiting(self.channel.socket()) =>
                     {
-                        self.exporter.end(End::HungUp);
+                        self.ending.end(End::HungUp);
                     }
                     handled => handled?,
                 },
@@ -419,7 +402,7 @@ impl Connection {
             }
             ToReader::Skipped { before } => self.waiting.push(before, Ordered::Skipped),
             ToReader::EndOfStream { before } => self.waiting.push(before, Ordered::EndOfStream),
-            ToReader::Goodbye { reason, text } => self.exporter.end(End::Closed(reason, text)),
+            ToReader::Goodbye { reason, text } => self.ending.end(End::Closed(reason, text)),
             ToReader::Welcome(_) | ToReader::Refused { .. } => {
                 return Err(ProtocolViolation::RepeatedAnswer.into());
             }

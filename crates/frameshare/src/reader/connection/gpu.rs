@@ -9,12 +9,13 @@ use crate::{
         error::{ConnectError, ProtocolViolation, ReadError},
         gpu_wait::{GpuWait, Recheck, Settings},
         lease::Channel,
+        parts::{End, Ending},
     },
     sys::UntrustedFd,
 };
 use frameshare_cuda::{context::Context, device::Uuid};
 use frameshare_protocol::{
-    FenceKind,
+    EntryIndex, FenceKind, Sequence,
     message::{EVENT_HANDLE, Welcome},
 };
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
@@ -123,6 +124,38 @@ impl Gpu {
     /// Speculative delivery; `None` until the exporter uses a GPU for this reader.
     pub fn wait(&mut self) -> Option<&mut GpuWait> {
         self.wait.as_mut()
+    }
+
+    /// Returns whether a fenced frame is written, or may be delivered speculatively. Ends the
+    /// connection if that takes too long.
+    ///
+    /// # Errors
+    /// As [`Gpu::check_deadline`].
+    pub fn may_deliver(
+        &mut self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        ending: &mut Ending,
+    ) -> Result<bool, ReadError> {
+        // Without a fence the frame is a violation, which is found when the frame is made.
+        let Some(wait) = &mut self.wait else { return Ok(true) };
+        let is_written = wait.is_written(entry, sequence)?;
+        self.check_deadline((!is_written).then_some(sequence), ending)?;
+        let is_connected = ending.is_connected();
+        let is_allowed = |wait: &mut GpuWait| wait.deliver_unwritten(entry, sequence, is_connected);
+        Ok(is_written || self.wait.as_mut().is_some_and(is_allowed))
+    }
+
+    /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
+    ///
+    /// # Errors
+    /// As [`GpuWait::find_late`].
+    pub fn check_deadline(&mut self, next: Option<Sequence>, ending: &mut Ending) -> Result<(), ReadError> {
+        let late = self.wait.as_mut().map(|wait| wait.find_late(next)).transpose()?;
+        if let Some(sequence) = late.flatten() {
+            ending.end(End::Stalled { sequence, limit: self.fence_timeout() });
+        }
+        Ok(())
     }
 
     /// See [`GpuWait::limited_frames`].

@@ -2,11 +2,11 @@
 
 //! Kept units from the exporter: checked memory files, and the frames in them.
 
-use super::progress::Progress;
 use crate::{
     reader::{
         error::{ProtocolViolation, ReadError},
         lease::Frame,
+        parts::Progress,
     },
     sys::{Mapping, SealedAgainst, UntrustedFd, Words, check_memfd, load_bytes},
 };

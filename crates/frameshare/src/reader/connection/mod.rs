@@ -10,7 +10,6 @@ mod gpu;
 mod handshake;
 mod kept;
 mod order;
-mod progress;
 mod setup;
 mod sleep;
 mod trust;

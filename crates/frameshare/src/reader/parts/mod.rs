@@ -3,8 +3,12 @@
 //! The parts of a reader. Each owns its fields: no other file can read or change them. They have no
 //! socket, descriptor, mapping or clock: they are told what happened, and say what is to be done.
 
+mod ending;
 mod patience;
+mod progress;
 mod reconnection;
 
+pub use ending::{End, Ending};
 pub use patience::{HELD_PATIENCE, Patience};
+pub use progress::Progress;
 pub use reconnection::Reconnection;

@@ -4,9 +4,14 @@
 
 use frameshare_protocol::Sequence;
 
-/// The next sequence number, and the counts so far.
+/// Owns the next sequence number of a connection, and the numbers of received and lost frames. It
+/// does not decide which frame is taken, nor whether its number is valid.
+///
+/// The order: [`Progress::deliver`] for each frame, which is the expected one or a later one, and
+/// [`Progress::end`] where the stream ends. A stream that goes on after its end has lost nothing
+/// there.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub struct Progress {
     /// The next sequence number if no frame is lost.
     expected: Sequence,
     received: u64,
