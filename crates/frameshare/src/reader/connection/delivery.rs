@@ -18,22 +18,22 @@ use crate::{
     event::Event,
     foreign::report,
     memory::frees_imports_first,
-    queue::{Sleeper, Taken},
+    queue::Sleeper,
     reader::{
         config::Config,
         error::{ConnectError, ProtocolViolation, ReadError},
         gpu_wait::Recheck,
         item::Item,
-        lease::{Announcement, Channel, Frame, Generations, KeyUnitRequests, Lease},
+        lease::{Channel, Frame, Imported, KeyUnitRequests, Lease, SlotImporter},
         origin::Origin,
-        parts::{End, Ending, Progress},
+        parts::{Announcement, End, Ending, Progress},
         stats::Stats,
     },
     sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, monotonic_ns},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
-    MemoryKind, Sequence,
+    Descriptor, MemoryKind, Sequence,
     limits::MAX_BACKLOG,
     message::{Reason, ToExporter, ToReader, Welcome},
 };
@@ -62,7 +62,7 @@ pub(in crate::reader) struct Connection {
     unwritten: Option<Unwritten>,
     /// The kind of memory that the exporter announced with the last delivered format.
     memory: MemoryKind,
-    generations: Generations,
+    slots: SlotImporter,
     /// The format of the next frames, and the exporter's user.
     origin: Arc<Origin>,
     /// Number of ordered messages received so far.
@@ -118,12 +118,7 @@ impl Connection {
         let ready = ready().map_err(|source| ConnectError::Io { endpoint: endpoint.clone(), source })?;
         Ok(Self {
             origin: Arc::new(Origin::without_format(peer.is_own())),
-            generations: Generations::new(
-                channel.clone(),
-                is_local,
-                config,
-                config.accepts_dma_bufs(peer.uid),
-            ),
+            slots: SlotImporter::new(channel.clone(), is_local, config, config.accepts_dma_bufs(peer.uid)),
             exporter: RemoteExporter::new(peer),
             ending: Ending::default(),
             live: welcome.live,
@@ -208,29 +203,34 @@ impl Connection {
                 self.gpu.check_deadline(None, &mut self.ending)?;
                 return self.end();
             }
-            if self.generations.is_unreadable(&taken.descriptor) {
-                // Claimed, released at once, and counted as lost: the next frames are elsewhere.
-                if self.channel.consumer().claim(taken.entry, sequence) {
-                    drop(Lease::new(self.channel.clone(), taken.entry, sequence, true));
-                } else {
-                    revoked += 1;
-                }
-                continue;
-            }
+            let place = self.slots.place(taken.descriptor.slot);
             // Memory that was not imported before the exporter's end cannot be imported.
-            let is_out_of_reach =
-                !self.ending.is_connected() && !self.generations.has_imported(&taken.descriptor);
-            let is_fenced = self.generations.is_fenced(&taken.descriptor);
-            let mut may_deliver = || self.gpu.may_deliver(taken.entry, sequence, &mut self.ending);
-            if is_out_of_reach || (is_fenced && !may_deliver()?) {
+            let is_in_reach = self.ending.is_connected() || place.is_imported();
+            let may_be_taken = place.is_unreadable()
+                || is_in_reach
+                    && (!place.is_fenced()
+                        || self.gpu.may_deliver(taken.entry, sequence, &mut self.ending)?);
+            if !may_be_taken {
                 return self.end();
             }
             if !self.channel.consumer().claim(taken.entry, sequence) {
                 revoked += 1;
                 continue;
             }
-            let frame = self.frame(taken)?;
-            return self.when_written(Written::of(frame).map_err(ReadError::Io)?);
+            // From here on the frame is released in every case.
+            let lease = Lease::new(self.channel.clone(), taken.entry, sequence, place.is_fenced());
+            if place.is_unreadable() {
+                // It is released at once, and counted as lost: the next frames are elsewhere.
+                drop(lease);
+                continue;
+            }
+            let lost_before = self.progress.deliver(sequence);
+            let (import, is_in_dma_buf) = (place.import(&taken.descriptor)?.clone(), place.is_in_dma_buf());
+            let frame = self.frame(taken.descriptor, lost_before, import, lease)?;
+            if is_in_dma_buf {
+                return self.when_written(Written::of(frame).map_err(ReadError::Io)?);
+            }
+            return Ok(Some(Item::Frame(frame)));
         }
     }
 
@@ -266,7 +266,7 @@ impl Connection {
                 Some(Item::EndOfStream)
             }
             Ordered::Retire(generation) => {
-                self.generations.retire(generation);
+                self.slots.retire(generation);
                 None
             }
             Ordered::Metadata(bytes) => {
@@ -284,14 +284,15 @@ impl Connection {
         })
     }
 
-    /// Makes a frame of a claimed publication: from here on it is released in every case.
-    fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
-        let Taken { entry, descriptor } = taken;
+    /// Makes a frame of a publication that is taken.
+    fn frame(
+        &mut self,
+        descriptor: Descriptor,
+        lost_before: u64,
+        import: Arc<Imported>,
+        lease: Lease,
+    ) -> Result<Frame, ReadError> {
         let sequence = descriptor.sequence;
-        let is_fenced = self.generations.is_fenced(&descriptor);
-        let lease = Lease::new(self.channel.clone(), entry, sequence, is_fenced);
-        let lost_before = self.progress.deliver(sequence);
-        let import = self.generations.find(&descriptor)?;
         let in_area = self.areas.load(&descriptor)?;
         let metadata = match self.oversized.take() {
             Some((of, bytes)) if of == sequence => bytes,
@@ -302,7 +303,7 @@ impl Connection {
             // Both times are of CLOCK_MONOTONIC; the exporter's is any number.
             self.channel.consumer().count_age(monotonic_ns().saturating_sub(descriptor.published));
         }
-        let frame = Frame::new(descriptor, lost_before, is_kept, metadata, import.clone(), lease);
+        let frame = Frame::new(descriptor, lost_before, is_kept, metadata, import, lease);
         Ok(frame.with_origin(&self.origin))
     }
 
@@ -369,10 +370,10 @@ impl Connection {
             }
             ToReader::Generation { generation, memory, slot_size, adopted } => {
                 let new = Announcement { generation, memory, slot_size, adopted };
-                self.generations.add(new, fd.as_ref())?;
+                self.slots.add(new, fd.as_ref())?;
             }
             ToReader::Slot { slot, handle } => {
-                self.generations.import(slot, &handle, fd.as_ref())?;
+                self.slots.import(slot, &handle, fd.as_ref())?;
             }
             // Many generations are retired while a reader is paused: a retirement waits only for
             // untaken frames. Held frames keep their imports.
@@ -380,10 +381,10 @@ impl Connection {
                 if self.channel.consumer().has_published(before) {
                     self.waiting.push(before, Ordered::Retire(generation));
                 } else {
-                    self.generations.retire(generation);
+                    self.slots.retire(generation);
                 }
             }
-            ToReader::RetireSlot { slot } => self.generations.retire_slot(slot)?,
+            ToReader::RetireSlot { slot } => self.slots.retire_slot(slot)?,
             ToReader::Format { before, memory, format } => {
                 self.waiting.push(before, Ordered::Format(memory, Arc::new(format)));
             }

@@ -23,33 +23,28 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Imports {
     generation: u32,
-    slot_size: u64,
     channel: Arc<Channel>,
 }
 
 impl Imports {
-    pub fn new(generation: u32, slot_size: u64, channel: Arc<Channel>) -> Arc<Self> {
-        Arc::new(Self { generation, slot_size, channel })
-    }
-
-    pub fn slot_size(&self) -> u64 {
-        self.slot_size
-    }
-
-    /// Acknowledges that memory was dropped, unless the context is lost or the process exits: then
-    /// nothing is freed before the process has ended.
-    pub fn acknowledge(&self, message: &ToExporter) {
-        let keeps = |error: Error| error.is_sticky() || error.is_deinitialized();
-        let keeps_memory = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(keeps);
-        if !self.channel.context().is_some_and(keeps_memory) {
-            self.channel.send(message);
-        }
+    pub fn new(generation: u32, channel: Arc<Channel>) -> Arc<Self> {
+        Arc::new(Self { generation, channel })
     }
 }
 
 impl Drop for Imports {
     fn drop(&mut self) {
-        self.acknowledge(&ToExporter::Retired { generation: self.generation });
+        acknowledge(&self.channel, &ToExporter::Retired { generation: self.generation });
+    }
+}
+
+/// Acknowledges that memory was dropped, unless the context is lost or the process exits: then
+/// nothing is freed before the process has ended.
+pub(super) fn acknowledge(channel: &Channel, message: &ToExporter) {
+    let keeps = |error: Error| error.is_sticky() || error.is_deinitialized();
+    let keeps_memory = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(keeps);
+    if !channel.context().is_some_and(keeps_memory) {
+        channel.send(message);
     }
 }
 
@@ -66,7 +61,7 @@ impl Drop for Retirement {
     fn drop(&mut self) {
         if *self.is_retired.get_mut() {
             let slot = SlotId { generation: self.imports.generation, index: self.index };
-            self.imports.acknowledge(&ToExporter::RetiredSlot { slot });
+            acknowledge(&self.imports.channel, &ToExporter::RetiredSlot { slot });
         }
     }
 }

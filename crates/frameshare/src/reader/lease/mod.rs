@@ -8,15 +8,16 @@
 mod channel;
 mod deferred_release;
 mod frame;
-mod generations;
 mod import;
 mod key_units;
 mod release;
+mod slot_importer;
 
 pub use frame::Frame;
 pub use key_units::KeyUnitRequests;
 pub(super) use {
     channel::{Channel, Teardown, Watcher},
     frame::Lease,
-    generations::{Announcement, Generations},
+    import::Imported,
+    slot_importer::SlotImporter,
 };

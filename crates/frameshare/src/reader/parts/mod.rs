@@ -4,11 +4,13 @@
 //! socket, descriptor, mapping or clock: they are told what happened, and say what is to be done.
 
 mod ending;
+mod generations;
 mod patience;
 mod progress;
 mod reconnection;
 
 pub use ending::{End, Ending};
+pub use generations::{Announcement, Generations, Place};
 pub use patience::{HELD_PATIENCE, Patience};
 pub use progress::Progress;
 pub use reconnection::Reconnection;
