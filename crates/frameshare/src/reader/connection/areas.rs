@@ -44,16 +44,16 @@ impl Areas {
     /// if it exceeds the reader's limit.
     pub fn load(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ReadError> {
         let &Descriptor { area, metadata, sequence, .. } = descriptor;
-        let unknown = ProtocolViolation::UnknownArea { sequence, area };
+        let unknown = || ProtocolViolation::UnknownArea { sequence, area };
         if area.0 >= self.count {
-            return Err(unknown.into());
+            return Err(unknown().into());
         }
         let length = metadata as usize;
         if length <= METADATA_AREA {
             return Ok(load_bytes(&self.words, area.first_word(), length));
         }
         let Some((words, _)) = self.large.as_ref().filter(|(_, count)| area.0 < *count) else {
-            return Err(unknown.into());
+            return Err(unknown().into());
         };
         if u64::from(metadata) > self.limit {
             return Err(ReadError::TooMuchMetadata { size: metadata.into(), limit: self.limit });

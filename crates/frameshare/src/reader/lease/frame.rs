@@ -95,7 +95,8 @@ impl Lease {
         if mem::replace(&mut self.ended, true) {
             return Ok(());
         }
-        if let (Some(true), Some(dma_buf)) = (self.cpu_read.get(), self.dma_buf())
+        if self.cpu_read.get() == Some(&true)
+            && let Some(dma_buf) = self.dma_buf()
             && let Err(error) = dma_buf.end_cpu_read()
         {
             report!(warn, "cannot end the CPU's access to a dma-buf: {error}");
