@@ -21,8 +21,7 @@ impl Frame {
     /// # Errors
     /// [`VideoError`] if the stream is not raw video of a known format.
     pub fn format(&self) -> Result<&VideoFormat, VideoError> {
-        let origin = self.origin().ok_or(VideoError::NoFormat)?;
-        origin.video.as_ref().map_err(Clone::clone)
+        self.origin().video.as_ref().map_err(Clone::clone)
     }
 
     /// Returns plane `index` of the image, counted from 0: where the exporter has placed it, or

@@ -9,7 +9,7 @@
 //! taken from processes of this process's own user, which can write its memory anyway (ptrace(2)).
 #![allow(unsafe_code)]
 
-use super::{lease::Frame, origin::Origin};
+use super::lease::Frame;
 
 impl Frame {
     /// The frame's bytes as a plain slice, if its exporter is trusted: it runs as this process's
@@ -23,7 +23,7 @@ impl Frame {
     /// the protocol and breaks this rule makes the behavior of this process undefined, as it could
     /// by ptrace(2).
     pub fn slice(&self) -> Option<&[u8]> {
-        let is_trusted = self.origin().is_some_and(|origin: &Origin| origin.is_own_user);
+        let is_trusted = self.origin().is_own_user;
         self.as_ptr().filter(|_| is_trusted)?;
         // SAFETY: the exporter is of this process's user, so it keeps the rule of the header: it
         // does not write the frame while its lease is open, which `self` keeps open.
@@ -34,7 +34,10 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Label, Mapping, Words, memfd, store_bytes};
+    use crate::{
+        reader::origin::Origin,
+        sys::{Label, Mapping, Words, memfd, store_bytes},
+    };
     use frameshare_protocol::{Descriptor, message::Format};
     use std::sync::Arc;
 
@@ -44,8 +47,8 @@ mod tests {
         store_bytes(&file, 0, &(0..64).collect::<Vec<u8>>());
         let format = Format { caps: "video/x-raw, format=GRAY8, width=6, height=8".into(), video: None };
         let descriptor = Descriptor { size: 64, ..Default::default() };
-        let frame = Frame::kept(descriptor, Vec::new(), file, 1, false).unwrap();
-        frame.with_origin(&Arc::new(Origin::of(&format, is_own_user)))
+        let origin = Arc::new(Origin::of(&format, is_own_user));
+        Frame::kept(descriptor, Vec::new(), file, 1, false, origin).unwrap()
     }
 
     #[test]

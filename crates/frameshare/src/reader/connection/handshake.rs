@@ -5,7 +5,7 @@
 //! No step blocks: [`Search::advance`] performs the steps that are possible now, [`Search::wait`]
 //! sleeps until another one is.
 
-use super::{delivery::Connection, trust::TrustedUsers};
+use super::{Connection, trust::TrustedUsers};
 use crate::{
     Interrupt,
     endpoint::Endpoint,

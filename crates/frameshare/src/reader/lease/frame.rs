@@ -122,7 +122,7 @@ pub struct Frame {
     lost_before: u64,
     is_kept: bool,
     metadata: Vec<u8>,
-    origin: Option<Arc<Origin>>,
+    origin: Arc<Origin>,
     start: Address,
     memory: Memory,
 }
@@ -157,6 +157,7 @@ impl Frame {
         metadata: Vec<u8>,
         import: Arc<Imported>,
         mut lease: Lease,
+        origin: Arc<Origin>,
     ) -> Self {
         lease.import = Some(Arc::clone(&import));
         let start = match import.address() {
@@ -166,7 +167,7 @@ impl Frame {
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
         let memory = Memory::Leased { lease, import };
-        Self { descriptor, lost_before, is_kept, metadata, origin: None, start, memory }
+        Self { descriptor, lost_before, is_kept, metadata, origin, start, memory }
     }
 
     /// The kept unit whose bytes lie in `file` at the descriptor's offset, a whole number of words;
@@ -177,6 +178,7 @@ impl Frame {
         file: Words,
         session: u64,
         is_last: bool,
+        origin: Arc<Origin>,
     ) -> Option<Self> {
         let from = usize::try_from(descriptor.offset / 8).ok()?;
         let rest = file.get(from..)?;
@@ -189,19 +191,15 @@ impl Frame {
             lost_before: 0,
             is_kept: true,
             metadata,
-            origin: None,
+            origin,
             start,
             memory: Memory::Kept { _file: file, session, is_last },
         })
     }
 
-    pub(in crate::reader) fn with_origin(self, origin: &Arc<Origin>) -> Self {
-        Self { origin: Some(origin.clone()), ..self }
-    }
-
-    /// The format and the exporter, if it was delivered by a connection.
-    pub(in crate::reader) fn origin(&self) -> Option<&Origin> {
-        self.origin.as_deref()
+    /// The format and the exporter.
+    pub(in crate::reader) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     fn lease(&self) -> Option<&Lease> {

@@ -5,12 +5,16 @@
 
 mod ending;
 mod generations;
+mod kept_units;
+mod order;
 mod patience;
 mod progress;
 mod reconnection;
 
 pub use ending::{End, Ending};
 pub use generations::{Announcement, Generations, Place};
+pub use kept_units::{Kept, KeptUnits};
+pub use order::{MAX_WAITING, Order, Ordered, Step};
 pub use patience::{HELD_PATIENCE, Patience};
 pub use progress::Progress;
 pub use reconnection::Reconnection;
