@@ -424,7 +424,7 @@ const FORKED: [&str; 4] = ["frameshare-process", "frameshare-cuda", "frameshare"
 
 /// Atomics whose value is right in a forked child, too, each with the reason. Others count what
 /// only the parent has.
-const INHERITED: [(&str, &str); 7] = [
+const INHERITED: [(&str, &str); 8] = [
     ("WORD", "its page is wiped in a child"),
     ("NONE", "it is an address alone"),
     ("NEXT", "numbers are not used again"),
@@ -432,6 +432,7 @@ const INHERITED: [(&str, &str); 7] = [
     ("COUNTS", "a child makes no calls after its parent's"),
     ("TOKEN", "numbers are not used again"),
     ("NEXT_ID", "numbers are not used again"),
+    ("ARE_FOUND", "the library stays loaded in a child"),
 ];
 
 /// Returns the statics of a source file, but for its tests, that a forked child would share with

@@ -2,14 +2,14 @@
 
 //! Frames to be published.
 
-use super::{error::Interrupted, observe::ReaderInfo, parts::Content, slot::Slot};
+use super::{error::Interrupted, observe::ReaderInfo, slot::Slot};
 use crate::fence::Written;
 use frameshare_protocol::{
     Descriptor, Plane,
     descriptor::Field,
     limits::{MAX_PAYLOAD, MAX_PLANES},
 };
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt};
 
 /// Dependency of a frame on those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,25 +118,6 @@ impl<'a> Frame<'a> {
         descriptor.planes[..self.planes.len()].copy_from_slice(self.planes);
         descriptor
     }
-}
-
-/// The reason why a frame was not published, in a box: it is passed through the short way of a frame,
-/// on which there is none.
-pub(super) type NotPublished = Box<PublishError>;
-
-/// A valid frame on its way to the readers.
-pub(super) struct Unpublished<'f, 'a> {
-    /// Without its user data once it is handed out.
-    pub frame: &'f mut Frame<'a>,
-    pub descriptor: Descriptor,
-    /// The copy of a unit that is kept for joining readers.
-    pub content: Option<Arc<Content>>,
-    /// The slot for its download, if it is to be downloaded and there is one.
-    pub target: Option<Slot>,
-    /// A slot for its download was asked for, if it is to be downloaded.
-    pub was_target_sought: bool,
-    /// The readers that get it have it, or wait for it.
-    pub is_handed_out: bool,
 }
 
 impl fmt::Debug for Frame<'_> {

@@ -36,6 +36,7 @@ mod resources;
 mod service;
 mod slot;
 mod state;
+mod unpublished;
 mod video;
 
 pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};

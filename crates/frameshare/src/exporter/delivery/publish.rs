@@ -10,11 +10,12 @@ use crate::{
     Interrupt,
     exporter::{
         error::Interrupted,
-        frame::{Frame, InvalidFrame, NotPublished, PublishError, Unit, Unpublished},
+        frame::{Frame, InvalidFrame, PublishError, Unit},
         link::Weight,
         parts::Content,
         resources::LargeAreas,
         state::{Shared, State},
+        unpublished::{NotPublished, Unpublished},
     },
     memory::copy_out,
     sys::Timeout,

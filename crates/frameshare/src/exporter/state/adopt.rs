@@ -5,9 +5,10 @@
 use super::State;
 use crate::{
     exporter::{
-        frame::{CannotAdopt, NotPublished, PublishError},
+        frame::{CannotAdopt, PublishError},
         link::Link,
         slot::{AcquireError, AdoptedId, Generation, Slot},
+        unpublished::NotPublished,
     },
     memory::{Address, MemoryError, MemoryFault, Operation, adopted, dma_buf::DmaBuf},
     sys::DmaBufId,

@@ -5,10 +5,11 @@
 use super::State;
 use crate::{
     exporter::{
-        frame::{InvalidFrame, NotPublished, PublishError, Unit, Unpublished},
+        frame::{InvalidFrame, PublishError, Unit},
         link::{Ending, Link, Packet, WaitingFrame, Weight},
         resources::Downloads,
         slot::Slot,
+        unpublished::{NotPublished, Unpublished},
     },
     fence::{Writing, Written},
     queue::order_before_flags,
