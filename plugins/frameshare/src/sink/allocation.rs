@@ -11,7 +11,6 @@ use super::{
 use crate::{
     drm,
     pool::{HostPool, cuda::CudaPool},
-    sync::lock,
 };
 use gst::{prelude::*, subclass::prelude::*};
 
@@ -68,7 +67,7 @@ impl FrameshareSink {
             return Ok(());
         }
         // Uploads can come from any memory.
-        if stream.gpu().is_some() && lock(&self.settings).memory != Memory::Auto {
+        if stream.gpu().is_some() && self.settings.read().memory != Memory::Auto {
             return Ok(());
         }
         let size = u32::try_from(info.size()).map_err(|_| {

@@ -7,13 +7,10 @@
 //! therefore delays the stream: it adds the duration of the wait to the published times, and unless
 //! `sync=false` is set it waits for them: a live upstream, too, catches up at full speed.
 
-use super::{imp::FrameshareSink, stream::Stream};
-use crate::{
-    ffi::base_sink::{PacedSinkImpl, preroll},
-    sync::lock,
-};
+use super::{imp::FrameshareSink, input::Input};
+use crate::ffi::base_sink::{PacedSinkImpl, preroll};
 use frameshare::Wait;
-use gst::{prelude::*, subclass::prelude::*};
+use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 
 /// Time in ns by which a frame is less late than the stream is delayed if its source did not wait.
@@ -23,55 +20,60 @@ impl FrameshareSink {
     /// Waits for a reader if `wait-for-connection` is set, and delays the stream by the same time.
     pub(super) fn wait_for_connection(
         &self,
-        stream: &Stream,
+        input: &mut Input,
         buffer: &gst::BufferRef,
     ) -> Result<(), gst::FlowError> {
-        let is_wanted = || lock(&self.settings).wait_for_connection;
-        if !is_wanted() || stream.exporter.reader_count() > 0 {
+        let is_wanted = |input: &mut Input| input.settings.refresh(&self.settings).wait_for_connection;
+        if !is_wanted(input) || input.stream.exporter.reader_count() > 0 {
             return Ok(());
         }
-        let begin = self.running_now();
+        let begin = self.running_now(input);
         loop {
-            stream.waiting.begin();
+            input.stream.waiting.begin();
             // Checked after `begin`: a change from here on interrupts the wait.
-            let waited = if is_wanted() { stream.exporter.wait_for_reader(Wait::Forever) } else { Ok(true) };
-            match (stream.waiting.end(), waited) {
+            let waited = if is_wanted(input) {
+                input.stream.exporter.wait_for_reader(Wait::Forever)
+            } else {
+                Ok(true)
+            };
+            match (input.stream.waiting.end(), waited) {
                 (_, Ok(_)) => break,
                 (true, Err(_)) => drop(self.obj().wait_preroll()?),
                 (false, Err(_)) => {}
             }
         }
-        self.delay_stream(self.running_now() - begin, buffer);
+        let waited = self.running_now(input) - begin;
+        self.delay_stream(input, waited, buffer);
         // This wait was asked for.
-        self.input().arrived = None;
+        self.arrival.forget();
         Ok(())
     }
 
     /// Ends the delay of a live stream whose source did not wait, as a camera that drops frames
     /// meanwhile: the next frame is less late than the stream is delayed.
-    pub(super) fn end_delay(&self, buffer: &gst::BufferRef) {
-        let delay = self.input().delay;
+    pub(super) fn end_delay(&self, input: &mut Input, buffer: &gst::BufferRef) {
+        let delay = input.timing.delay();
         // With sync=false a source that waited catches up at full speed.
         if delay == 0 || !self.obj().is_sync() || self.is_paced() {
             return;
         }
-        let Some(pts) = self.times(buffer.pts(), buffer.dts(), buffer.duration()).pts else { return };
+        let Some(pts) = self.times(input, buffer).pts else { return };
         let late = self.lateness(pts) + delay;
         if late + CAUGHT_UP_NS < delay {
-            let mut input = self.input();
-            (input.delay, input.is_discont) = (late.max(0), true);
+            input.timing.end_delay(late.max(0));
+            input.is_discont = true;
         }
     }
 
     /// Delays the stream by `waited` ns, and by more if its next frame would still be late.
-    fn delay_stream(&self, waited: i128, buffer: &gst::BufferRef) {
-        if self.running_time_of_clock().is_none() && self.input().clockless.is_none() {
+    fn delay_stream(&self, input: &mut Input, waited: i128, buffer: &gst::BufferRef) {
+        if self.running_time(input).is_none() && !input.timing.has_started_without_clock() {
             return; // the next frame starts the timeline
         }
-        let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
+        let times = self.times(input, buffer);
         let due = times.dts.into_iter().chain(times.pts).min();
         let late = due.map_or(0, |due| self.lateness(due));
-        self.input().delay += waited.max(late).max(0);
+        input.timing.delay_by(waited.max(late).max(0));
     }
 
     /// Time in ns since a frame with this published time was due, with the latency of the pipeline.
@@ -82,15 +84,16 @@ impl FrameshareSink {
 
     /// Waits until a frame is due in the delayed stream; `GstBaseSink` has waited for its time
     /// without the delay.
-    pub(super) fn wait_for_delay(&self, buffer: &gst::BufferRef) -> Result<(), gst::FlowError> {
-        let delay = self.input().delay;
-        let Some(delay) = u64::try_from(delay).ok().filter(|delay| *delay > 0) else { return Ok(()) };
-        let segment = self.obj().segment();
+    pub(super) fn wait_for_delay(
+        &self,
+        input: &Input,
+        buffer: &gst::BufferRef,
+    ) -> Result<(), gst::FlowError> {
+        let Some(delay) = u64::try_from(input.timing.delay()).ok().filter(|delay| *delay > 0) else {
+            return Ok(());
+        };
         let time = buffer.pts().or(buffer.dts());
-        let running = segment
-            .downcast_ref::<gst::ClockTime>()
-            .zip(time)
-            .and_then(|(segment, time)| segment.to_running_time(time));
+        let running = self.segment().zip(time).and_then(|(segment, time)| segment.to_running_time(time));
         let due = running.and_then(|running| running.checked_add(gst::ClockTime::from_nseconds(delay)));
         match due {
             // Returns at once with sync=false.
@@ -109,12 +112,7 @@ impl FrameshareSink {
     }
 
     /// A time in ns that stops while the pipeline is paused, if it has a clock.
-    fn running_now(&self) -> i128 {
-        self.running_time_of_clock().unwrap_or_else(|| frameshare::monotonic_ns().into())
-    }
-
-    fn running_time_of_clock(&self) -> Option<i128> {
-        let (difference, base) = (self.clock.difference()?, self.obj().base_time()?);
-        Some(difference.to_clock(frameshare::monotonic_ns()) - i128::from(base.nseconds()))
+    fn running_now(&self, input: &mut Input) -> i128 {
+        self.running_time(input).unwrap_or_else(|| frameshare::monotonic_ns().into())
     }
 }

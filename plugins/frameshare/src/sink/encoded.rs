@@ -9,14 +9,13 @@
 //! the link succeeds, and the error of a pipeline without a decoder names the property.
 
 use super::{caps, imp::FrameshareSink, log::CAT};
-use crate::sync::lock;
 use gst::{prelude::*, subclass::prelude::*};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameshareSink {
     /// Returns whether the properties let the sink share encoded media.
     fn takes_encoded(&self) -> bool {
-        let settings = lock(&self.settings);
+        let settings = self.settings.read();
         settings.encoded || settings.any_caps
     }
 
@@ -56,7 +55,7 @@ impl FrameshareSink {
 
     /// Fails for media that the properties exclude; the error names the property.
     pub(super) fn check_media(&self, caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage> {
-        if lock(&self.settings).any_caps {
+        if self.settings.read().any_caps {
             return Ok(());
         }
         if let Some(media) = caps::encoded_media(caps) {

@@ -2,82 +2,50 @@
 
 //! Implementation of `framesharesink`.
 //!
-//! # Locks
+//! # State and locks
 //!
-//! `settings`, `stream`, `input` and `limit` are taken one at a time, for a lookup or an update,
-//! and never while anything is posted, pushed, queried, emitted or waited for. `render`, `prepare`
-//! and `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll` releases; `unlock`
-//! is called without it, from any thread.
+//! | state | whose | in |
+//! | --- | --- | --- |
+//! | the way of a frame | the streaming thread's | `input`, which the thread takes out for a buffer, an event or a query, and puts back: two locks in `prepare`, and two in `render` |
+//! | properties | any thread's | `settings`, of which the streaming thread has a copy that it renews after a change |
+//! | the run: exporter, memory | any thread's | `stream`; the streaming thread has its own reference in `input` |
+//! | answers for any thread | atomics | `pacing`, `arrival`, and the counters of `stream` |
+//!
+//! Each lock is a leaf: held for a lookup, a copy or a swap, and never while anything is posted,
+//! pushed, queried, emitted or waited for. `render`, `prepare` and `wait_event` run under
+//! `GstBaseSink`'s preroll lock, which `wait_preroll` releases, and under the pad's stream lock, as
+//! caps, flush-stop and queries in order with buffers do: these find `input` in its place. `unlock`
+//! is called without either, from any thread.
 
 use super::{
-    announced::Announced,
-    lateness::Lateness,
+    arrival::Arrival,
+    input::Input,
     limit::MessageLimit,
     log::CAT,
-    placed::{PlaceError, Placed},
+    pacing::Pacing,
     settings::{self, Settings},
     signals, stats,
     stream::Stream,
-    units::Units,
 };
 use crate::{
     ffi::base_sink::{self, PacedSinkImpl},
-    sync::lock,
-    times::{Difference, Latency, PipelineClock, Timeline},
+    sync::{Exclusive, Versioned, lock},
+    times::PipelineClock,
     uri,
 };
-use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
 use gst_cuda::context::ElementContext;
-use std::{
-    sync::{Arc, LazyLock, Mutex, MutexGuard, atomic::AtomicBool},
-    time::Instant,
-};
-
-/// State of the input: changed by events and buffers, on the streaming thread and while it is
-/// stopped.
-#[derive(Default)]
-pub(super) struct Input {
-    /// Upstream has sent caps.
-    pub(super) has_caps: bool,
-    /// The layout of raw video.
-    pub(super) info: Option<gst_video::VideoInfo>,
-    /// The buffer that was placed in `prepare`, and its frame, or the lack of memory for it.
-    pub(super) prepared: Option<(gst::Buffer, Result<Placed, PlaceError>)>,
-    /// Time mapping without a pipeline clock: the first frame is due on arrival.
-    pub(super) clockless: Option<Difference>,
-    /// Delay of the stream in ns because the sink waited for readers.
-    pub(super) delay: i128,
-    /// The next frame follows a discontinuity: upstream flushed.
-    pub(super) is_discont: bool,
-    pub(super) units: Units,
-    /// The last caps from upstream, accepted or not.
-    pub(super) offered: Option<gst::Caps>,
-    /// Whether upstream is live, once it was asked.
-    pub(super) is_live: Option<bool>,
-    /// The treatment of slow and of joining readers that was last applied.
-    pub(super) pace: Option<(SlowReaders, History)>,
-    pub(super) lateness: Lateness,
-    pub(super) latency: Latency,
-    /// Time of the last publication.
-    pub(super) published: Option<Instant>,
-    /// Arrival of the present buffer, in ns of `CLOCK_MONOTONIC`; none after a pause of the
-    /// pipeline, which is no wait.
-    pub(super) arrived: Option<u64>,
-    /// An empty buffer was dropped.
-    pub(super) has_dropped: bool,
-    pub(super) announced: Announced,
-    /// The last segment sent to readers.
-    pub(super) timeline: Option<Timeline>,
-}
+use std::sync::{Arc, LazyLock, Mutex, atomic::AtomicBool};
 
 #[derive(Default)]
 pub struct FrameshareSink {
-    pub(super) settings: Mutex<Settings>,
+    pub(super) settings: Versioned<Settings>,
     pub(super) clock: PipelineClock,
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
-    pub(super) input: Mutex<Input>,
+    pub(super) input: Exclusive<Input>,
+    pub(super) pacing: Pacing,
+    pub(super) arrival: Arrival,
     pub(super) context: ElementContext,
     /// A warning about encoded media was posted since the sink was opened.
     pub(super) has_refused_encoded: AtomicBool,
@@ -89,10 +57,6 @@ pub struct FrameshareSink {
 impl FrameshareSink {
     pub(super) fn stream(&self) -> Option<Arc<Stream>> {
         lock(&self.stream).clone()
-    }
-
-    pub(super) fn input(&self) -> MutexGuard<'_, Input> {
-        lock(&self.input)
     }
 }
 
@@ -131,7 +95,11 @@ impl ObjectImpl for FrameshareSink {
         if !crate::mutability::may_set(self.obj().upcast_ref(), *CAT, spec) {
             return;
         }
-        let was_set = lock(&self.settings).set(spec.name(), value);
+        let was_set = self.settings.change(|settings| {
+            let was_set = settings.set(spec.name(), value);
+            self.pacing.set_sync(settings.sync);
+            was_set
+        });
         if let ("sync", Ok(sync)) = (spec.name(), value.get()) {
             self.obj().set_sync(sync);
         }
@@ -150,7 +118,7 @@ impl ObjectImpl for FrameshareSink {
                 u32::try_from(count).unwrap_or(u32::MAX).to_value()
             }
             "stats" => stats::stats(self.stream().as_deref(), self.is_paced()).to_value(),
-            name => lock(&self.settings).get(name).unwrap_or_else(|| spec.default_value().clone()),
+            name => self.settings.read().get(name).unwrap_or_else(|| spec.default_value().clone()),
         }
     }
 }
@@ -190,7 +158,7 @@ impl ElementImpl for FrameshareSink {
     }
 
     fn set_context(&self, context: &gst::Context) {
-        let device = lock(&self.settings).device();
+        let device = self.settings.read().device();
         self.context.set_context(&*self.obj(), context, device);
         self.parent_set_context(context);
     }
@@ -216,7 +184,7 @@ impl ElementImpl for FrameshareSink {
             self.turn_async_off();
         }
         if matches!(transition, gst::StateChange::PausedToPlaying | gst::StateChange::PlayingToPaused) {
-            self.input().arrived = None;
+            self.arrival.forget();
         }
         let result = self.parent_change_state(transition);
         let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();
@@ -279,19 +247,17 @@ impl BaseSinkImpl for FrameshareSink {
     fn event(&self, event: gst::Event) -> bool {
         match event.view() {
             gst::EventView::FlushStop(flush) => {
-                self.forget_prepared();
-                self.input().is_discont = true;
-                self.input().units.reset();
-                if flush.resets_time() {
-                    self.input().delay = 0;
-                }
+                let prepared = self.input.edit(|input| input.flush(flush.resets_time()));
+                drop(prepared);
                 // After a seek back from the end.
                 if let Some(stream) = self.stream() {
                     stream.exporter.go_on();
                 }
             }
             // The same times are others in it: a file that is played again begins with a key unit.
-            gst::EventView::Segment(_) => self.input().units.reset(),
+            gst::EventView::Segment(_) => {
+                self.input.edit(|input| input.media.end_unit());
+            }
             _ => {}
         }
         self.forward(&event);
@@ -299,11 +265,13 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
-        self.prepare_frame(buffer)
+        let prepared = self.input.with(|input| self.prepare_frame(input, buffer));
+        prepared.unwrap_or(Err(gst::FlowError::Flushing))
     }
 
     fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
-        self.render_frame(buffer)
+        let rendered = self.input.with(|input| self.render_frame(input, buffer));
+        rendered.unwrap_or(Err(gst::FlowError::Flushing))
     }
 
     fn unlock(&self) -> Result<(), gst::ErrorMessage> {

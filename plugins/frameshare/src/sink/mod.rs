@@ -4,8 +4,10 @@
 
 mod allocation;
 mod announced;
+mod arrival;
 mod caps;
 mod connection;
+mod conversion;
 mod copy_stats;
 mod cuda;
 mod dma_buf;
@@ -13,15 +15,19 @@ mod encoded;
 mod events;
 mod failure;
 mod imp;
+mod input;
 mod kinds;
 mod lateness;
 mod limit;
 mod log;
+mod media;
 mod messages;
 mod negotiation;
 mod notices;
 mod pace;
+mod pacing;
 mod placed;
+mod placement;
 mod refusal;
 mod render;
 mod same_pipeline;
@@ -31,6 +37,7 @@ mod signals;
 mod stats;
 mod stream;
 mod timing;
+mod treatment;
 mod units;
 mod waiting;
 

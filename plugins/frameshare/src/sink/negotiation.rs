@@ -7,17 +7,16 @@ use super::{
     imp::FrameshareSink,
     kinds::{Layout, Memory},
     log::CAT,
-    units::Units,
 };
-use crate::{drm::DrmFrames, meta::budget::Budget, sync::lock};
+use crate::{drm::DrmFrames, meta::budget::Budget};
 use frameshare::{Format, Video};
-use gst::subclass::prelude::*;
+use gst::{prelude::*, subclass::prelude::*};
 
 impl FrameshareSink {
     /// Returns the caps that the sink accepts now.
     pub(super) fn accepted_caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
         let (any_caps, memory) = {
-            let settings = lock(&self.settings);
+            let settings = self.settings.read();
             (settings.any_caps, settings.memory)
         };
         let has_gpu = self
@@ -59,15 +58,11 @@ impl FrameshareSink {
             height: info.height(),
         });
         self.forget_prepared();
-        {
-            let mut input = lock(&self.input);
-            (input.has_caps, input.info) = (true, info);
-            input.units = Units::of(caps);
-        }
+        self.input.edit(|input| input.media.change(caps, info));
         if let Some(stream) = stream {
             self.find_out_liveness();
             let (auto, layout) = {
-                let settings = lock(&self.settings);
+                let settings = self.settings.read();
                 (settings.memory == Memory::Auto, settings.layout)
             };
             stream.set_device_layout(has_device_layout);
@@ -82,5 +77,13 @@ impl FrameshareSink {
             stream.exporter.set_format(Format { caps: text, video });
         }
         Ok(())
+    }
+
+    /// Asks upstream whether it is live.
+    pub(super) fn find_out_liveness(&self) {
+        let mut query = gst::query::Latency::new();
+        let pad = self.obj().static_pad("sink");
+        let is_live = pad.is_some_and(|pad| pad.peer_query(&mut query)) && query.result().0;
+        self.pacing.set_live(is_live);
     }
 }

@@ -3,8 +3,8 @@
 //! Notices of the exporter, as signals and messages.
 
 use super::{
-    imp::FrameshareSink, kinds::Layout, limit::Kind, log::CAT, messages, settings::Settings, stats,
-    stream::Stream,
+    imp::FrameshareSink, input::Input, kinds::Layout, limit::Kind, log::CAT, messages, settings::Settings,
+    stats,
 };
 use crate::sync::lock;
 use frameshare::{
@@ -106,7 +106,7 @@ impl FrameshareSink {
     /// Changes to the default layout if that saves copies: upstream makes one instead of one in
     /// each reader.
     fn note_layout_copies(&self, readers: usize) {
-        let is_auto = lock(&self.settings).layout == Layout::Auto;
+        let is_auto = self.settings.read().layout == Layout::Auto;
         let Some(stream) = self.stream() else { return };
         if !is_auto || readers < 2 || !stream.set_compact(true) {
             return;
@@ -142,10 +142,10 @@ impl FrameshareSink {
     }
 
     /// Posts a warning about the first copy of raw video for each reason.
-    pub(super) fn warn_of_copies(&self, stream: &Stream) {
-        for why in stream.copy_stats.take_warnings() {
+    pub(super) fn warn_of_copies(&self, input: &Input) {
+        for why in input.stream.copy_stats.take_warnings() {
             // Units of encoded streams are small, and written elsewhere by all encoders.
-            if self.input().info.is_some() {
+            if input.media.info().is_some() {
                 gst::element_imp_warning!(
                     self,
                     gst::ResourceError::Settings,

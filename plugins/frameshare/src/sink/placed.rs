@@ -95,6 +95,31 @@ impl Placed {
     }
 }
 
+/// A buffer that was placed in `prepare`, and its frame, or the lack of memory for it.
+pub(super) struct Prepared {
+    buffer: gst::Buffer,
+    placed: Result<Placed, PlaceError>,
+}
+
+impl Prepared {
+    /// Keeps the result of an attempt to place a buffer. Other failures than a lack of memory are
+    /// repeated, and reported, when the frame is due.
+    pub(super) fn new(buffer: &gst::Buffer, tried: Result<Placed, PlaceError>) -> Option<Self> {
+        let is_kept = matches!(tried, Ok(_) | Err(PlaceError::NoneFree(..)));
+        is_kept.then(|| Self { buffer: buffer.clone(), placed: tried })
+    }
+
+    /// Returns whether it is of this buffer.
+    pub(super) fn is_of(&self, buffer: &gst::Buffer) -> bool {
+        self.buffer.as_ptr() == buffer.as_ptr()
+    }
+
+    /// Returns the frame of this buffer, if it is of it.
+    pub(super) fn into_placed(self, buffer: &gst::Buffer) -> Option<Result<Placed, PlaceError>> {
+        self.is_of(buffer).then_some(self.placed)
+    }
+}
+
 /// The layout of a frame in memory that is larger than its caps say.
 pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Option<gst_video::VideoInfo> {
     let meta = buffer.meta::<gst_video::VideoMeta>()?;

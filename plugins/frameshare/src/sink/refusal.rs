@@ -7,12 +7,13 @@
 //! stream with an error instead.
 
 use super::{
-    imp::{FrameshareSink, Input},
+    imp::FrameshareSink,
+    input::Input,
     kinds::{Export, Memory},
     log::CAT,
     stream::Stream,
 };
-use crate::{drm::DrmFrames, sync::lock};
+use crate::drm::DrmFrames;
 use gst::{prelude::*, subclass::prelude::*};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +26,8 @@ impl FrameshareSink {
             if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
                 && let Some(sink) = sink.upgrade()
             {
-                sink.input().offered = Some(caps.caps_owned());
+                let offered = caps.caps_owned();
+                sink.input.edit(|input| input.media.offer(offered));
                 let checked = sink.check_memory(caps.caps());
                 if let Err(message) = checked.and_then(|()| sink.check_media(caps.caps())) {
                     sink.post_error_message(message);
@@ -58,7 +60,7 @@ impl FrameshareSink {
     pub(super) fn check_memory(&self, caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage> {
         super::caps::check_memory(caps)?;
         let copies = {
-            let settings = lock(&self.settings);
+            let settings = self.settings.read();
             settings.memory != Memory::Auto || settings.export == Export::Copy
         };
         match DrmFrames::of(caps) {
@@ -76,7 +78,7 @@ impl FrameshareSink {
 
     /// Ends the stream for all readers, with an error if the sink has failed.
     pub(super) fn end(&self, stream: &Stream) {
-        let offered = self.input().offered.take();
+        let offered = self.input.edit(|input| input.media.take_offered()).flatten();
         let accepted = self.obj().static_pad("sink").and_then(|pad| pad.current_caps());
         let refused = match &offered {
             Some(_) => offered != accepted,
@@ -90,24 +92,29 @@ impl FrameshareSink {
         }
     }
 
-    /// Returns whether a buffer of raw video is empty. It is dropped; the first one posts a
-    /// warning.
-    pub(super) fn is_empty_frame(&self, buffer: &gst::BufferRef) -> bool {
-        let is_first = {
-            let Input { info, has_dropped, .. } = &mut *self.input();
-            if buffer.size() > 0 || info.is_none() {
-                return false;
-            }
-            !std::mem::replace(has_dropped, true)
-        };
+    /// Fails for a buffer without caps, which `GstBaseSink` passes and readers cannot interpret.
+    pub(super) fn require_caps(&self, input: &Input) -> Result<(), gst::FlowError> {
+        if input.media.is_known() || input.settings.any_caps {
+            return Ok(());
+        }
+        gst::element_imp_error!(
+            self,
+            gst::CoreError::Negotiation,
+            ("Upstream did not say what it sends: put a capsfilter or a typefind before framesharesink")
+        );
+        self.note_failure();
+        Err(gst::FlowError::NotNegotiated)
+    }
+
+    /// Drops an empty buffer of raw video. The first one posts a warning.
+    pub(super) fn drop_empty_frame(&self, input: &mut Input, buffer: &gst::BufferRef) {
         gst::warning!(CAT, imp = self, "empty buffer in raw video is dropped: {buffer:?}");
-        if is_first {
+        if input.media.drop_empty() {
             gst::element_imp_warning!(
                 self,
                 gst::StreamError::Format,
                 ("Upstream sent an empty buffer in raw video: it is dropped, as all further ones are")
             );
         }
-        true
     }
 }

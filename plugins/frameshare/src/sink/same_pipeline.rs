@@ -7,7 +7,7 @@
 //! wait forever. A sink that finds such a source in its pipeline does not preroll.
 
 use super::imp::FrameshareSink;
-use crate::{pipeline, src::FrameshareSrc, sync::lock};
+use crate::{pipeline, src::FrameshareSrc};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +31,7 @@ impl FrameshareSink {
     }
 
     fn is_read_in_pipeline(&self) -> bool {
-        let Ok(endpoint) = lock(&self.settings).endpoint() else { return false };
+        let Ok(endpoint) = self.settings.read().endpoint() else { return false };
         let elements = pipeline::elements(self.obj().upcast_ref());
         let mut sources = elements.into_iter().filter_map(|element| element.downcast::<FrameshareSrc>().ok());
         sources.any(|source| source.endpoint().is_some_and(|reads| reads.path() == endpoint.path()))

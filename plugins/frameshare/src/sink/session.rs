@@ -2,12 +2,7 @@
 
 //! One run of the sink: opening of the stream, its end, its close.
 
-use super::{
-    imp::{FrameshareSink, Input},
-    log::CAT,
-    stats,
-    stream::Stream,
-};
+use super::{imp::FrameshareSink, input::Input, log::CAT, stats, stream::Stream};
 use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
 use frameshare::{Wait, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
@@ -20,7 +15,7 @@ use std::{
 impl FrameshareSink {
     /// Opens the stream for readers.
     pub(super) fn open(&self) -> Result<(), gst::ErrorMessage> {
-        let settings = lock(&self.settings).clone();
+        let settings = self.settings.read().clone();
         let endpoint = settings.endpoint()?;
         let history = settings
             .history()
@@ -41,8 +36,11 @@ impl FrameshareSink {
             Ok(_) => gst::info!(CAT, imp = self, "GPU memory: {:?}", exporter.stats().memory),
             Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
         }
-        *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, gpu, &settings, history)));
+        self.pacing.reset();
+        self.arrival.forget();
+        let stream = Arc::new(Stream::new(exporter, gpu, &settings, history));
+        self.input.set(Input::new(stream.clone(), &self.settings));
+        *lock(&self.stream) = Some(stream);
         // Readers that connected before are counted.
         self.obj().notify("num-clients");
         Ok(())
@@ -50,7 +48,8 @@ impl FrameshareSink {
 
     /// Closes the stream. Readers keep the frames that they hold.
     pub(super) fn close(&self) {
-        let input = std::mem::take(&mut *lock(&self.input));
+        let input = self.input.clear();
+        self.pacing.reset();
         let stream = lock(&self.stream).take();
         self.has_refused_encoded.store(false, Relaxed);
         drop(input);
@@ -70,20 +69,18 @@ impl FrameshareSink {
 }
 
 impl PacedSinkImpl for FrameshareSink {
-    /// Frames of a live upstream are published when they arrive, unless `sync` is set.
     fn is_paced(&self) -> bool {
-        let is_set = lock(&self.settings).sync;
-        self.obj().is_sync() && is_set.unwrap_or_else(|| self.input().is_live != Some(true))
+        self.obj().is_sync() && self.pacing.waits()
     }
 
     /// Handles a gap, or the end of the stream, which is answered when this returns.
     fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
         if let gst::EventView::Gap(gap) = event.view() {
-            self.forward_gap(gap);
+            self.input.with(|input| self.forward_gap(input, gap));
         }
         let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
         self.end(&stream);
-        let timeout = lock(&self.settings).drain_timeout;
+        let timeout = self.settings.read().drain_timeout;
         let begin = Instant::now();
         loop {
             let left = timeout.saturating_sub(begin.elapsed());

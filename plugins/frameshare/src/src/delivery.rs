@@ -306,7 +306,7 @@ impl FrameshareSrc {
         if !running.settings.is_live {
             return;
         }
-        let (difference, base) = (self.clock.difference(), self.obj().base_time());
+        let (difference, base) = (running.known_clock.difference(&self.clock), self.obj().base_time());
         let clock = Timestamps::new(difference.unwrap_or_default(), base.unwrap_or_default());
         if let Some(last) = running.clock.replace(clock).filter(|last| !last.has_base_of(&clock)) {
             let pause = clock.start() - last.start();

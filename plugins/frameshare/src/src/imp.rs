@@ -25,7 +25,7 @@ use crate::{
     meta::budget::Budget,
     pipeline, program,
     sync::lock,
-    times::{self, FileTime, LiveTime, PipelineClock},
+    times::{self, FileTime, KnownClock, LiveTime, PipelineClock},
     uri,
 };
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -234,6 +234,7 @@ impl BaseSrcImpl for FrameshareSrc {
             last: None,
             file_time: FileTime::default(),
             live_time: LiveTime::default(),
+            known_clock: KnownClock::default(),
             clock: None,
             resumed: 0,
             counts_skips: false,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     meta::budget::Budget,
-    times::{FileTime, LiveTime, Timestamps},
+    times::{FileTime, KnownClock, LiveTime, Timestamps},
 };
 use frameshare::{Endpoint, reader::Reader};
 use std::time::Instant;
@@ -60,6 +60,7 @@ pub(super) struct Running {
     pub(super) file_time: FileTime,
     /// The place of a live source's frames in the running time.
     pub(super) live_time: LiveTime,
+    pub(super) known_clock: KnownClock,
     /// The conversion to running time for the present item, once there was one.
     pub(super) clock: Option<Timestamps>,
     /// End of the last pause, in ns of `CLOCK_MONOTONIC`: frames that were published before are

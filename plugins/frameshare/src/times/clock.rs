@@ -6,35 +6,37 @@
 //! pipeline's clock may be another and may drift against it, so the difference is sampled anew for
 //! every frame.
 
-use crate::sync::lock;
+use crate::sync::{Cached, Versioned};
 use frameshare::monotonic_ns;
 use gst::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Reading three clocks takes less than this, unless the thread is preempted in between.
 const UNDISTURBED_NS: u64 = 20_000;
 
-/// The clock of an element's pipeline, once it has one.
+/// The clock of an element's pipeline, once it has one. Set from any thread; the streaming thread
+/// reads it through a [`KnownClock`].
 #[derive(Debug, Default)]
-pub(crate) struct PipelineClock(Mutex<Option<Arc<Clock>>>);
+pub(crate) struct PipelineClock(Versioned<Option<Arc<Clock>>>);
 
 impl PipelineClock {
     /// Sets the clock that the pipeline has selected.
     pub(crate) fn set(&self, clock: Option<&gst::Clock>) {
         let clock = clock.map(|clock| Arc::new(Clock::new(clock)));
-        let last = std::mem::replace(&mut *self.lock(), clock);
+        let last = self.0.change(|present| std::mem::replace(present, clock));
         drop(last);
     }
+}
 
-    /// Samples its difference to `CLOCK_MONOTONIC` now. Calls the clock: not to be called with a
-    /// lock held.
-    pub(crate) fn difference(&self) -> Option<Difference> {
-        let clock = self.lock().clone();
-        clock.map(|clock| clock.difference())
-    }
+/// The streaming thread's copy of a [`PipelineClock`].
+#[derive(Debug, Default)]
+pub(crate) struct KnownClock(Cached<Option<Arc<Clock>>>);
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Clock>>> {
-        lock(&self.0)
+impl KnownClock {
+    /// Samples the difference of the present clock to `CLOCK_MONOTONIC` now. Calls the clock: not
+    /// to be called with a lock held.
+    pub(crate) fn difference(&mut self, present: &PipelineClock) -> Option<Difference> {
+        self.0.refresh(&present.0).as_ref().map(|clock| clock.difference())
     }
 }
 

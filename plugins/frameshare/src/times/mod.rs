@@ -21,7 +21,7 @@ mod published;
 mod timeline;
 mod timestamps;
 
-pub(crate) use clock::{Difference, PipelineClock};
+pub(crate) use clock::{Difference, KnownClock, PipelineClock};
 pub(crate) use file::FileTime;
 pub(crate) use latency::Latency;
 pub(crate) use live::{Consumer, First, LiveTime};

@@ -27,7 +27,7 @@ FAULTS = [
     ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost_before > 0 {", "{"),
     ("skips-uncounted", PLUGIN + "src/delivery.rs", "running.skipped = running.skipped.saturating_add(missing);", "let _ = missing;"),
     ("two-segments", PLUGIN + "src/negotiation.rs", "if running.settings.is_live {\n                self.push_segment", "if true {\n                self.push_segment"),
-    ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(times);", ""),
+    ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(input, segment.as_ref(), times);", ""),
     ("units-behind-new-caps-dropped", "crates/frameshare/src/exporter/state/control.rs", "true => self.drop_units(),", "true => self.drop_gop(),"),
 ]
 

@@ -6,10 +6,7 @@
 //! frames in any memory, the sink therefore waits for the first caps with CUDA memory.
 
 use super::{Gpu, NoGpu};
-use crate::{
-    sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream},
-    sync::lock,
-};
+use crate::sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream};
 use gst::{prelude::*, subclass::prelude::*};
 
 /// Caps that upstream may send.
@@ -66,7 +63,7 @@ impl FrameshareSink {
         if !stream.awaits_gpu() {
             return stream.memory_why().map(Into::into);
         }
-        let settings = lock(&self.settings).clone();
+        let settings = self.settings.read().clone();
         self.open_gpu(&settings).and_then(|gpu| stream.use_gpu(gpu)).err()
     }
 
