@@ -11,10 +11,7 @@ use super::{
     settings::FrameshareSrcOnDisconnect,
 };
 use crate::{pipeline, sync::lock};
-use frameshare::{
-    Interrupt,
-    reader::{ConnectError, Reader},
-};
+use frameshare::reader::{ConnectError, Reader};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,11 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MIN_HELD: u32 = 4;
 
 impl FrameshareSrc {
-    pub(super) fn connect(
-        &self,
-        running: &mut Running,
-        interrupt: &Interrupt,
-    ) -> Result<Reader, gst::FlowError> {
+    pub(super) fn connect(&self, running: &mut Running) -> Result<Reader, gst::FlowError> {
         let caps = self.obj().src_pad().peer_query_caps(None);
         let takes = Takes::of(&caps);
         let opened = cuda::open(&self.obj(), &self.cuda, takes, running.settings.device());
@@ -35,7 +28,7 @@ impl FrameshareSrc {
             self.post_error_message(errors::of_cuda(&error, &running.endpoint));
             gst::FlowError::Error
         })?;
-        let mut connected = self.connect_with(running, takes, interrupt);
+        let mut connected = self.connect_with(running, takes);
         if running.settings.device().is_none()
             && let Some(exporters) =
                 running.cuda.as_ref().and_then(|cuda| cuda.device_of_exporter(&connected))
@@ -44,7 +37,7 @@ impl FrameshareSrc {
             if let Some(cuda) = cuda::open_on(&self.cuda, exporters) {
                 drop(connected);
                 running.cuda = Some(cuda);
-                connected = self.connect_with(running, takes, interrupt);
+                connected = self.connect_with(running, takes);
             }
         }
         let reader = connected.map_err(|error| match errors::of_connect(&error, &running.endpoint) {
@@ -59,14 +52,9 @@ impl FrameshareSrc {
     }
 
     /// Connects with the current CUDA context, if there is one.
-    fn connect_with(
-        &self,
-        running: &Running,
-        takes: Takes,
-        interrupt: &Interrupt,
-    ) -> Result<Reader, ConnectError> {
-        let Running { endpoint, settings, cuda, .. } = running;
-        let keeps = lock(&self.negotiated).downstream.keeps;
+    fn connect_with(&self, running: &Running, takes: Takes) -> Result<Reader, ConnectError> {
+        let Running { interrupt, endpoint, settings, cuda, .. } = running;
+        let keeps = self.negotiated.read().downstream.keeps;
         // Two more than downstream keeps: one on its way downstream and one on its way back.
         let max_held = match keeps {
             0 => settings.config.max_held,

@@ -24,7 +24,7 @@ impl FrameshareSrc {
             Ok(Some(Incoming::Gap(gap))) => {
                 running.opening.lacks_segment |= self.follow_timeline(running, Some(gap.pts), gap.duration);
                 let Some(gap) = self.gap(running, &gap) else { return Ok(()) };
-                if self.has_caps() {
+                if self.has_caps(running) {
                     self.open(running);
                 }
                 gap
@@ -50,7 +50,7 @@ impl FrameshareSrc {
                 return Ok(());
             }
         };
-        if self.has_caps() && !running.opening.is_pending() {
+        if self.has_caps(running) && !running.opening.is_pending() {
             self.push_now(event);
         } else {
             running.opening.hold(event);

@@ -2,30 +2,35 @@
 
 //! Implementation of `framesharesrc`.
 //!
-//! # Locks
+//! # State and locks
 //!
-//! `settings`, `interrupt`, `negotiated`, `key_unit_requests` and `running` are leaf locks: each is
-//! held for a copy or a swap, never while another lock is taken, and never during a post, a push, a
-//! query or a wait.
-//! `create` takes the streaming state out of `running` and puts it back.
+//! | state | whose | in |
+//! | --- | --- | --- |
+//! | the way of a frame | the streaming thread's | `running`, which `create` takes out and puts back: two locks a frame, and a third in the probe that sees the frame pushed |
+//! | properties | any thread's | `settings`; a run has the copy of its start or of its last switch |
+//! | caps, downstream's answers | any thread's | `negotiated`, of which the streaming thread has a copy that it renews after a change |
+//! | interrupts | any thread's | `interrupt` and `pause`; a frame takes their locks after a pause or a request only |
+//! | requests for key units | any thread's | `key_unit_requests` |
+//! | answers for any thread | atomics | `figures`, `played` |
+//!
+//! Each lock is a leaf: held for a copy or a swap, never while another lock is taken, and never
+//! during a post, a push, a query or a wait.
 
 use super::{
-    copy_pool::CopyPool,
     latency,
     log::CAT,
-    opening_state::{Opened, Opening},
+    opening_state::Opened,
     pause::Pause,
     running::{Negotiated, Running},
     settings::{self, Settings},
     signals,
     stats::Figures,
-    unpushed::Unpushed,
+    unpushed,
 };
 use crate::{
-    meta::budget::Budget,
     pipeline, program,
-    sync::lock,
-    times::{self, FileTime, KnownClock, LiveTime, PipelineClock},
+    sync::{Exclusive, Versioned, lock},
+    times::{self, PipelineClock},
     uri,
 };
 use frameshare::{Interrupt, reader::KeyUnitRequests};
@@ -36,7 +41,7 @@ use gst_base::{
 };
 use gst_cuda::context::ElementContext;
 use std::sync::{
-    LazyLock, Mutex,
+    Arc, LazyLock, Mutex,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -47,12 +52,11 @@ pub struct FrameshareSrc {
     pub(super) clock: PipelineClock,
     /// Interrupts the waits of `running`; set from `start` to `stop`.
     pub(super) interrupt: Mutex<Option<Interrupt>>,
-    pub(super) negotiated: Mutex<Negotiated>,
-    pub(super) running: Mutex<Option<Running>>,
+    pub(super) negotiated: Versioned<Negotiated>,
+    pub(super) running: Arc<Exclusive<Running>>,
     /// Sends requests of downstream over the present connection.
     pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
-    unpushed: Unpushed,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
     pub(super) pause: Pause,
@@ -124,7 +128,10 @@ impl ObjectImpl for FrameshareSrc {
         // The exporter's segment may end before its stream.
         element.set_automatic_eos(false);
         self.watch_own_events();
-        self.unpushed.watch(element.upcast_ref());
+        let running = self.running.clone();
+        unpushed::watch(element.upcast_ref(), move || {
+            running.edit(|running| running.unpushed.take()).flatten()
+        });
     }
 }
 
@@ -204,7 +211,7 @@ impl BaseSrcImpl for FrameshareSrc {
             )
         })?;
         self.pause.reset();
-        *lock(&self.interrupt) = Some(interrupt);
+        *lock(&self.interrupt) = Some(interrupt.clone());
         // From here on a change of the stream is a request to switch.
         let settings = lock(&self.settings).clone();
         let endpoint = settings.endpoint().map_err(|text| {
@@ -212,50 +219,21 @@ impl BaseSrcImpl for FrameshareSrc {
         })?;
         self.figures.reset();
         self.opened.reset();
-        *lock(&self.negotiated) = Negotiated::default();
-        let budget = Budget::new(settings.config.max_metadata_bytes);
-        *lock(&self.running) = Some(Running {
-            endpoint,
-            settings,
-            reader: None,
-            shape: None,
-            copy_pool: CopyPool::default(),
-            cuda: None,
-            is_discont: false,
-            lost_earlier: 0,
-            has_ended: false,
-            has_reported_layout: false,
-            shows_kept: false,
-            skips_since: None,
-            has_reported_skips: false,
-            has_reported_writer: false,
-            reported: Vec::new(),
-            opening: Opening::default(),
-            last: None,
-            file_time: FileTime::default(),
-            live_time: LiveTime::default(),
-            known_clock: KnownClock::default(),
-            clock: None,
-            resumed: 0,
-            counts_skips: false,
-            skipped: 0,
-            budget,
-        });
+        self.forget_negotiated();
+        self.running.set(Running::new(interrupt, endpoint, settings));
         self.hold_back_allocation_queries();
         Ok(())
     }
 
     fn stop(&self) -> Result<(), gst::ErrorMessage> {
-        let unpushed = self.unpushed.take();
-        drop(unpushed);
         // Take the state out first: the close message is sent with no lock held. Frames held
         // downstream stay valid.
-        let running = lock(&self.running).take();
+        let running = self.running.clear();
         let had_gpu = running.as_ref().is_some_and(|running| running.cuda.is_some());
         drop(running);
         *lock(&self.interrupt) = None;
         *lock(&self.key_unit_requests) = KeyUnitRequests::default();
-        *lock(&self.negotiated) = Negotiated::default();
+        self.forget_negotiated();
         self.cuda.clear();
         if had_gpu {
             crate::cuda::settle();
@@ -289,7 +267,7 @@ impl BaseSrcImpl for FrameshareSrc {
                 query.set(false, gst::ClockTime::ZERO, gst::ClockTime::NONE);
                 return true;
             }
-            let frame = lock(&self.negotiated).frame_duration;
+            let frame = self.negotiated.read().frame_duration;
             let credit = self.figures.credit.load(Relaxed);
             let exporters = gst::ClockTime::from_nseconds(self.figures.latency.load(Relaxed));
             let longest = latency::longest(&settings, credit, frame);
@@ -313,7 +291,7 @@ impl BaseSrcImpl for FrameshareSrc {
     }
 
     fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
-        let caps = lock(&self.negotiated).caps.clone();
+        let caps = self.negotiated.read().caps.clone();
         let caps = caps.unwrap_or_else(|| self.obj().src_pad().pad_template_caps());
         Some(match filter {
             Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
@@ -332,43 +310,20 @@ impl BaseSrcImpl for FrameshareSrc {
 
 impl PushSrcImpl for FrameshareSrc {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
-        let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
-        let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
-        if let Some(buffer) = self.unpushed.take() {
-            self.unpushed.keep(&buffer);
-            *lock(&self.running) = Some(running);
-            return Ok(CreateSuccess::NewBuffer(buffer));
-        }
-        self.pause.begin();
-        let result = loop {
-            match self.next_buffer(&mut running, &interrupt) {
-                Err(gst::FlowError::Flushing) if self.pause.is_for_switch() => {}
-                Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
-                result => break result,
-            }
-        };
-        let is_interrupted = matches!(result, Err(gst::FlowError::Flushing));
-        if result.is_err() && !(is_interrupted && self.opened.get().is_some()) {
-            // GstBaseSrc pushes EOS next, and a stream-start must precede it.
-            self.push_stream_start(&mut running);
-        }
-        if let Ok(buffer) = &result
-            && (running.settings.is_live || buffer.pts().is_none())
-        {
-            self.unpushed.keep(buffer);
-        }
-        *lock(&self.running) = Some(running);
-        result.map(CreateSuccess::NewBuffer)
+        let created = self.running.with(|running| self.create_buffer(running));
+        created.unwrap_or(Err(gst::FlowError::Flushing)).map(CreateSuccess::NewBuffer)
     }
 }
 
 impl FrameshareSrc {
-    pub(super) fn has_caps(&self) -> bool {
-        lock(&self.negotiated).caps.is_some()
+    /// Returns whether the caps of the stream are known.
+    pub(super) fn has_caps(&self, running: &mut Running) -> bool {
+        running.negotiated.refresh(&self.negotiated).caps.is_some()
     }
 
-    pub(super) fn current_caps(&self) -> Option<gst::Caps> {
-        lock(&self.negotiated).caps.clone()
+    fn forget_negotiated(&self) {
+        let last = self.negotiated.change(std::mem::take);
+        drop(last);
     }
 
     #[cfg(test)]

@@ -13,6 +13,7 @@ mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod imp;
+mod joining;
 mod latency;
 mod layout;
 mod leased_memory;
@@ -23,13 +24,16 @@ mod opening_state;
 mod pause;
 mod picture;
 mod repeat;
+mod reports;
 mod running;
 mod settings;
 mod signals;
+mod skips;
 mod stats;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod unpushed;
 mod way;
 

@@ -42,17 +42,16 @@ impl FrameshareSrc {
         let shape = Shape::of(&caps);
         let frame_duration = shape.frame_duration();
         running.shape = Some(shape);
-        running.has_reported_layout = false;
+        running.reported.layout = false;
         let is_new_stream = self.push_stream_start(running);
         if is_new_stream && self.obj().src_pad().current_caps().as_ref() == Some(&caps) {
             // GstBaseSrc pushes only caps that differ from those of the stream before.
             self.push_now(gst::event::Caps::new(&caps));
         }
-        let before = {
-            let mut negotiated = lock(&self.negotiated);
+        let before = self.negotiated.change(|negotiated| {
             negotiated.caps = Some(caps.clone());
             std::mem::replace(&mut negotiated.frame_duration, frame_duration)
-        };
+        });
         if self.obj().negotiate() {
             running.opening.lacks_segment |= is_new_stream;
             if running.settings.is_live {
@@ -85,7 +84,7 @@ impl FrameshareSrc {
 
     /// Sends the caps downstream; fails if they are refused.
     pub(super) fn offer_caps(&self) -> Result<(), gst::LoggableError> {
-        let caps = lock(&self.negotiated).caps.clone();
+        let caps = self.negotiated.read().caps.clone();
         // The caps are unknown until the connection is made.
         let Some(caps) = caps else { return Ok(()) };
         // Query first: refused caps events surface only with the next buffer, without a reason.
@@ -114,9 +113,9 @@ impl FrameshareSrc {
             query.remove_nth_allocation_pool(0);
         }
         gst::debug!(CAT, imp = self, "Downstream: {downstream:?}");
-        let mut negotiated = lock(&self.negotiated);
-        negotiated.downstream = downstream;
-        negotiated.cuda_stream = cuda_stream;
+        self.negotiated.change(|negotiated| {
+            (negotiated.downstream, negotiated.cuda_stream) = (downstream, cuda_stream);
+        });
         Ok(())
     }
 

@@ -57,12 +57,13 @@ impl FrameshareSrc {
     pub(super) fn push_stream_start(&self, running: &mut Running) -> bool {
         let start = match running.opening.start.take() {
             Some(start) => start,
-            None if self.opened.get().is_some() => return false,
+            None if running.opened.is_some() => return false,
             None => start_of_unnamed(running.endpoint.to_string()),
         };
         running.opening.is_switch = false;
         let group = start.group.map_or_else(gst::GroupId::next, |group| self.group(group));
         let seqnum = gst::Seqnum::next();
+        running.opened = Some(seqnum);
         self.opened.set(Some(seqnum));
         let event = gst::event::StreamStart::builder(&self.stream_id(&start.id))
             .group_id(group)
@@ -78,7 +79,7 @@ impl FrameshareSrc {
     pub(super) fn push_segment(&self, running: &mut Running) {
         if std::mem::take(&mut running.opening.lacks_segment) {
             let segment = self.obj().segment();
-            let event = gst::event::Segment::builder(&segment).seqnum_if_some(self.opened.get()).build();
+            let event = gst::event::Segment::builder(&segment).seqnum_if_some(running.opened).build();
             self.push_now(event);
         }
         std::mem::take(&mut running.opening.held).into_iter().for_each(|event| self.push_now(event));
@@ -87,7 +88,7 @@ impl FrameshareSrc {
     /// Opens the stream for a frame or an event, with the current caps.
     pub(super) fn open(&self, running: &mut Running) {
         if self.push_stream_start(running) {
-            if let Some(caps) = self.current_caps() {
+            if let Some(caps) = running.negotiated.refresh(&self.negotiated).caps.clone() {
                 self.push_now(gst::event::Caps::new(&caps));
             }
             running.opening.lacks_segment = true;

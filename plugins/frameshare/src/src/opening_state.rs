@@ -40,8 +40,8 @@ impl Opening {
     }
 }
 
-/// Sequence number of the stream-start and segment that this element pushed last; none before the
-/// first. A leaf lock, held for a copy.
+/// Sequence number of the stream-start and segment that this element pushed last, for the probe on
+/// the source pad; none before the first. A leaf lock, held for a copy.
 #[derive(Debug, Default)]
 pub(super) struct Opened(Mutex<Option<gst::Seqnum>>);
 
@@ -54,13 +54,9 @@ impl Opened {
         *lock(&self.0) = seqnum;
     }
 
-    pub fn get(&self) -> Option<gst::Seqnum> {
-        *lock(&self.0)
-    }
-
     /// Returns whether an event on the source pad may go downstream.
     pub fn admits(&self, pad: &gst::Pad, event: &gst::EventRef) -> bool {
-        if self.get() == Some(event.seqnum()) {
+        if *lock(&self.0) == Some(event.seqnum()) {
             return true;
         }
         match event.view() {

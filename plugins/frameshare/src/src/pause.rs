@@ -11,12 +11,22 @@
 use crate::{ffi::base_src, sync::lock};
 use frameshare::Interrupt;
 use glib::object::IsA;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release},
+    },
+};
 
 /// Distinguishes a pause, and a switch of the stream, from the other interruptions: end of stream,
 /// flush, stop.
 #[derive(Debug, Default)]
-pub(super) struct Pause(Mutex<Unlocks>);
+pub(super) struct Pause {
+    unlocks: Mutex<Unlocks>,
+    /// A pause or a request to switch was not answered yet. Without one, a frame takes no lock.
+    has_news: AtomicBool,
+}
 
 /// Calls of `unlock`. GstBaseSrc reverts the call for a pause with `unlock_stop` only some time
 /// after the pause.
@@ -44,7 +54,18 @@ impl Unlocks {
 
 impl Pause {
     fn unlocks(&self) -> MutexGuard<'_, Unlocks> {
-        lock(&self.0)
+        lock(&self.unlocks)
+    }
+
+    fn update<T>(&self, update: impl FnOnce(&mut Unlocks) -> T) -> T {
+        let mut unlocks = self.unlocks();
+        let result = update(&mut unlocks);
+        self.has_news.store(unlocks.switching || unlocks.pause.is_some(), Release);
+        result
+    }
+
+    fn has_news(&self) -> bool {
+        self.has_news.load(Acquire)
     }
 
     /// Wraps the state change from PLAYING to PAUSED.
@@ -57,13 +78,14 @@ impl Pause {
 
     /// Handles `unlock`: counts the call and interrupts.
     pub fn unlock(&self, interrupt: &Interrupt) {
-        let mut unlocks = self.unlocks();
-        unlocks.count += 1;
-        unlocks.unlocked = true;
-        if unlocks.pausing {
-            unlocks.pause = Some(unlocks.count);
-        }
-        interrupt.set();
+        self.update(|unlocks| {
+            unlocks.count += 1;
+            unlocks.unlocked = true;
+            if unlocks.pausing {
+                unlocks.pause = Some(unlocks.count);
+            }
+            interrupt.set();
+        });
     }
 
     /// Handles `unlock_stop`: allows waits again.
@@ -73,24 +95,25 @@ impl Pause {
 
     /// Requests a switch of the stream, and interrupts.
     pub fn request_switch(&self, interrupt: &Interrupt) {
-        self.unlocks().switching = true;
+        self.update(|unlocks| unlocks.switching = true);
         interrupt.set();
     }
 
     /// Forgets the request of an earlier run.
     pub fn reset(&self) {
-        let mut unlocks = self.unlocks();
-        (unlocks.switching, unlocks.unlocked) = (false, false);
+        self.update(|unlocks| (unlocks.switching, unlocks.unlocked) = (false, false));
     }
 
     /// Returns whether a switch is requested, and takes the request.
     pub fn take_switch(&self, interrupt: &Interrupt) -> bool {
-        let mut unlocks = self.unlocks();
-        let requested = std::mem::take(&mut unlocks.switching);
-        if requested && !unlocks.unlocked {
-            interrupt.clear();
-        }
-        requested
+        self.has_news()
+            && self.update(|unlocks| {
+                let requested = std::mem::take(&mut unlocks.switching);
+                if requested && !unlocks.unlocked {
+                    interrupt.clear();
+                }
+                requested
+            })
     }
 
     /// Returns whether a switch is requested, and nothing else has interrupted.
@@ -101,7 +124,9 @@ impl Pause {
 
     /// Handles the start of `create`, which runs in PLAYING only: an earlier pause is over.
     pub fn begin(&self) {
-        self.unlocks().pause = None;
+        if self.has_news() {
+            self.update(|unlocks| unlocks.pause = None);
+        }
     }
 
     /// Returns whether the last call of `unlock` was for a pause.
@@ -122,12 +147,37 @@ impl Pause {
         }
         // A stop or flush calls `unlock` before it takes the lock to signal.
         base_src::wait_until_live(source, || self.is_last());
-        let mut unlocks = self.unlocks();
-        let over = unlocks.pause == Some(unlocks.count);
-        if over {
-            unlocks.pause = None;
-            unlocks.clear(interrupt);
-        }
-        over
+        self.update(|unlocks| {
+            let over = unlocks.pause == Some(unlocks.count);
+            if over {
+                unlocks.pause = None;
+                unlocks.clear(interrupt);
+            }
+            over
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requested_switch_is_taken_once_and_survives_a_pause() {
+        let (pause, interrupt) = (Pause::default(), Interrupt::new().unwrap());
+        pause.begin();
+        assert!(!pause.take_switch(&interrupt));
+        pause.request_switch(&interrupt);
+        pause.change(|| pause.unlock(&interrupt));
+        assert!(!pause.is_for_switch() && pause.is_last());
+        pause.begin();
+        assert!(!pause.is_last(), "create runs again");
+        pause.unlock_stop(&interrupt);
+        assert!(pause.is_for_switch());
+        assert!(pause.take_switch(&interrupt) && !pause.take_switch(&interrupt));
+        assert!(!pause.has_news(), "the next frame takes no lock");
+        pause.request_switch(&interrupt);
+        pause.reset();
+        assert!(!pause.take_switch(&interrupt));
     }
 }

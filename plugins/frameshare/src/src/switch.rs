@@ -40,7 +40,7 @@ impl FrameshareSrc {
         running.last = None;
         running.begin_connection();
         self.figures.latency.store(0, Relaxed);
-        lock(&self.negotiated).caps = None;
+        self.negotiated.change(|negotiated| negotiated.caps = None);
         Ok(())
     }
 }

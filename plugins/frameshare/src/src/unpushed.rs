@@ -11,40 +11,42 @@
 //!   which parsers and decoders find by themselves: a probe puts back the copy's, unless
 //!   `do-timestamp` asks for times.
 
-use crate::sync::lock;
 use gst_base::prelude::*;
-use std::sync::{Arc, Mutex};
 
+/// A copy of the buffer that `create` has returned, until it is pushed.
 #[derive(Debug, Default)]
-pub(super) struct Unpushed(Arc<Mutex<Option<gst::Buffer>>>);
+pub(super) struct Unpushed(Option<gst::Buffer>);
 
 impl Unpushed {
-    /// Forgets each buffer that the source pushes, once it has its own times again.
-    pub fn watch(&self, source: &gst_base::BaseSrc) {
-        let (kept, weak) = (self.0.clone(), source.downgrade());
-        source.src_pad().add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            let unpushed = lock(&kept).take();
-            if let Some(unpushed) = unpushed.filter(|unpushed| unpushed.pts().is_none())
-                && let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data
-                && weak.upgrade().is_some_and(|source| !source.does_timestamp())
-                && (buffer.pts(), buffer.dts()) != (None, unpushed.dts())
-            {
-                let buffer = buffer.make_mut();
-                buffer.set_pts(None);
-                buffer.set_dts(unpushed.dts());
-            }
-            gst::PadProbeReturn::Ok
-        });
-    }
-
     /// Keeps a copy of a buffer that is about to be pushed.
-    pub fn keep(&self, buffer: &gst::Buffer) {
-        let last = lock(&self.0).replace(buffer.copy());
-        drop(last);
+    pub fn keep(&mut self, buffer: &gst::Buffer) {
+        self.0 = Some(buffer.copy());
     }
 
     /// Returns the buffer that was not pushed, if there is one.
-    pub fn take(&self) -> Option<gst::Buffer> {
-        lock(&self.0).take()
+    pub fn take(&mut self) -> Option<gst::Buffer> {
+        self.0.take()
     }
+}
+
+/// Calls `take` for each buffer that the source pushes, which forgets the copy, and gives the
+/// buffer its own times again.
+pub(super) fn watch(
+    source: &gst_base::BaseSrc,
+    take: impl Fn() -> Option<gst::Buffer> + Send + Sync + 'static,
+) {
+    let weak = source.downgrade();
+    source.src_pad().add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        let unpushed = take();
+        if let Some(unpushed) = unpushed.filter(|unpushed| unpushed.pts().is_none())
+            && let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data
+            && weak.upgrade().is_some_and(|source| !source.does_timestamp())
+            && (buffer.pts(), buffer.dts()) != (None, unpushed.dts())
+        {
+            let buffer = buffer.make_mut();
+            buffer.set_pts(None);
+            buffer.set_dts(unpushed.dts());
+        }
+        gst::PadProbeReturn::Ok
+    });
 }

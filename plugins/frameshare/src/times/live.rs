@@ -93,6 +93,11 @@ impl LiveTime {
         self.is_start
     }
 
+    /// Returns whether the frames of the connection are placed, and none is skipped.
+    pub fn is_settled(&self) -> bool {
+        !self.is_start && !self.awaits_key
+    }
+
     /// Returns the time in ns to add to the running time of a frame.
     pub fn lead(&self) -> i128 {
         self.lead

@@ -25,7 +25,7 @@ FAULTS = [
     ("decoding-times-lost", PLUGIN + "src/frames.rs", "descriptor.dts.and_then(|dts| time.of(dts))", "None"),
     ("metas-lost", PLUGIN + "src/frames.rs", "= metas.add_to(", "= Metas::default().add_to("),
     ("losses-unmarked", PLUGIN + "src/delivery.rs", "|| lost_before > 0 {", "{"),
-    ("skips-uncounted", PLUGIN + "src/delivery.rs", "running.skipped = running.skipped.saturating_add(missing);", "let _ = missing;"),
+    ("skips-uncounted", PLUGIN + "src/skips.rs", "self.missing = self.missing.saturating_add(lost_before.saturating_add(1));", ""),
     ("two-segments", PLUGIN + "src/negotiation.rs", "if running.settings.is_live {\n                self.push_segment", "if true {\n                self.push_segment"),
     ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(input, segment.as_ref(), times);", ""),
     ("units-behind-new-caps-dropped", "crates/frameshare/src/exporter/state/control.rs", "true => self.drop_units(),", "true => self.drop_gop(),"),
