@@ -65,6 +65,11 @@ impl<T> Exclusive<T> {
         Some(result)
     }
 
+    /// Returns whether a thread works on the state.
+    pub fn is_taken(&self) -> bool {
+        matches!(*lock(&self.0), Place::Taken)
+    }
+
     /// Changes the state with its lock held: for a copy or a swap only. None if there is no state,
     /// or it is taken.
     pub fn edit<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
@@ -165,9 +170,9 @@ mod tests {
         state.set(1);
         let inner = state.with(|taken| {
             *taken += 1;
-            (state.with(|_| ()), state.edit(|_| ()))
+            (state.with(|_| ()), state.edit(|_| ()), state.is_taken())
         });
-        assert_eq!(inner, Some((None, None)));
+        assert_eq!((inner, state.is_taken()), (Some((None, None, true)), false));
         assert_eq!(state.edit(|state| std::mem::replace(state, 5)), Some(2));
         assert_eq!(state.clear(), Some(Box::new(5)));
         assert_eq!(state.edit(|_| ()), None);

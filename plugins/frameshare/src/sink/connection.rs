@@ -8,7 +8,7 @@
 //! `sync=false` is set it waits for them: a live upstream, too, catches up at full speed.
 
 use super::{imp::FrameshareSink, input::Input};
-use crate::ffi::base_sink::{PacedSinkImpl, preroll};
+use crate::ffi::base_sink::{PacedSinkImpl, preroll, wait_for_end_of_pause};
 use frameshare::Wait;
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
@@ -21,12 +21,13 @@ impl FrameshareSink {
     pub(super) fn wait_for_connection(
         &self,
         input: &mut Input,
-        buffer: &gst::BufferRef,
+        buffer: &gst::Buffer,
     ) -> Result<(), gst::FlowError> {
         let is_wanted = |input: &mut Input| input.settings.refresh(&self.settings).wait_for_connection;
         if !is_wanted(input) || input.stream.exporter.reader_count() > 0 {
             return Ok(());
         }
+        preroll(self, buffer.upcast_ref())?;
         let begin = self.running_now(input);
         loop {
             input.stream.waiting.begin();
@@ -38,7 +39,7 @@ impl FrameshareSink {
             };
             match (input.stream.waiting.end(), waited) {
                 (_, Ok(_)) => break,
-                (true, Err(_)) => drop(self.obj().wait_preroll()?),
+                (true, Err(_)) => wait_for_end_of_pause(self)?,
                 (false, Err(_)) => {}
             }
         }
@@ -96,14 +97,24 @@ impl FrameshareSink {
         let running = self.segment().zip(time).and_then(|(segment, time)| segment.to_running_time(time));
         let due = running.and_then(|running| running.checked_add(gst::ClockTime::from_nseconds(delay)));
         match due {
-            // Returns at once with sync=false.
-            Some(due) if self.is_paced() => self.obj().wait(due).0.map(drop),
-            Some(due) => self.wait_for_clock(due, buffer),
+            Some(due) => {
+                self.wait_for_clock(if self.is_paced() { self.rendered_at(due) } else { due }, buffer)
+            }
             None => Ok(()),
         }
     }
 
-    /// Waits for a running time, without the latency of the pipeline.
+    /// Returns the time in the running time at which a paced sink takes a frame that is due then,
+    /// as `GstBaseSink` computes it.
+    fn rendered_at(&self, due: gst::ClockTime) -> gst::ClockTime {
+        let element = self.obj();
+        let late = i128::from(element.latency().nseconds()) + i128::from(element.ts_offset());
+        let time = i128::from(due.nseconds()) + late - i128::from(element.render_delay().nseconds());
+        gst::ClockTime::from_nseconds(u64::try_from(time.max(0)).unwrap_or(u64::MAX - 1))
+    }
+
+    /// Waits for a running time; returns at once with `sync=false`. `gst_base_sink_wait` would not
+    /// complete a pause that begins meanwhile.
     fn wait_for_clock(&self, due: gst::ClockTime, buffer: &gst::BufferRef) -> Result<(), gst::FlowError> {
         while self.obj().wait_clock(due).0 == Err(gst::ClockError::Unscheduled) {
             preroll(self, buffer.upcast_ref())?;

@@ -186,7 +186,15 @@ impl ElementImpl for FrameshareSink {
         if matches!(transition, gst::StateChange::PausedToPlaying | gst::StateChange::PlayingToPaused) {
             self.arrival.forget();
         }
+        let waits = self.stream();
+        if transition == gst::StateChange::PlayingToPaused {
+            waits.iter().for_each(|stream| stream.waiting.set_paused(true));
+        }
         let result = self.parent_change_state(transition);
+        if transition == gst::StateChange::PausedToPlaying {
+            base_sink::end_pause(self, || waits.iter().for_each(|stream| stream.waiting.set_paused(false)));
+        }
+        drop(waits);
         let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();
         if opened_in_vain || transition == gst::StateChange::PausedToReady {
             self.close();
@@ -265,8 +273,12 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
-        let prepared = self.input.with(|input| self.prepare_frame(input, buffer));
-        prepared.unwrap_or(Err(gst::FlowError::Flushing))
+        match self.input.with(|input| self.prepare_frame(input, buffer)) {
+            Some(prepared) => prepared,
+            // `render` waits for the time of this very buffer, which is placed.
+            None if self.input.is_taken() => Ok(gst::FlowSuccess::Ok),
+            None => Err(gst::FlowError::Flushing),
+        }
     }
 
     fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {

@@ -7,14 +7,13 @@ use super::{
     imp::FrameshareSink,
     input::Input,
     placed::{PlaceError, Placed},
-    stream::Stream,
 };
+use crate::ffi::base_sink::{preroll, wait_for_end_of_pause};
 use frameshare::{
     Wait,
     exporter::{AcquireError, Purpose},
 };
 use gst::subclass::prelude::*;
-use gst_base::prelude::*;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -47,17 +46,20 @@ impl FrameshareSink {
     pub(super) fn place_now(
         &self,
         input: &Input,
+        buffer: &gst::BufferRef,
         first: Option<Result<Placed, PlaceError>>,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         match first.unwrap_or_else(&place) {
             Err(PlaceError::NoneFree(size, why)) => {
                 input.stream.slots.want_slots(true);
-                let placed = self.place_when_free(&input.stream, size, why, place);
+                let placed = self.place_when_free(input, buffer, size, why, place);
                 input.stream.slots.want_slots(false);
                 placed
             }
-            Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => self.place_when_returned(input, place),
+            Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => {
+                self.place_when_returned(input, buffer, place)
+            }
             tried => tried.map_err(|error| self.post_place_error(error)),
         }
     }
@@ -66,8 +68,10 @@ impl FrameshareSink {
     fn place_when_returned(
         &self,
         input: &Input,
+        buffer: &gst::BufferRef,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
+        preroll(self, buffer.upcast_ref())?;
         let (stream, limit) = (&input.stream, input.settings.config.reader_timeout);
         let (mut last, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
@@ -79,7 +83,7 @@ impl FrameshareSink {
                 tried => return tried.map_err(|error| self.post_place_error(error)),
             }
             if stream.waiting.is_unlocked() {
-                self.obj().wait_preroll()?;
+                wait_for_end_of_pause(self)?;
                 (last, waited) = (Instant::now(), Duration::ZERO);
             }
             // A longer pause is one of a stopped process, and readers may have been stopped, too.
@@ -96,16 +100,18 @@ impl FrameshareSink {
 
     fn place_when_free(
         &self,
-        stream: &Stream,
+        input: &Input,
+        buffer: &gst::BufferRef,
         mut size: u64,
         mut why: AcquireError,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
+        preroll(self, buffer.upcast_ref())?;
         loop {
-            match stream.exporter.acquire(size, Purpose::Reuse, Wait::Forever) {
+            match input.stream.exporter.acquire(size, Purpose::Reuse, Wait::Forever) {
                 // The next attempt finds it.
                 Ok(slot) => drop(slot),
-                Err(AcquireError::Interrupted) => drop(self.obj().wait_preroll()?),
+                Err(AcquireError::Interrupted) => wait_for_end_of_pause(self)?,
                 // The first attempt may have failed for another reason.
                 Err(AcquireError::Exhausted { .. }) => {
                     return Err(self.post_place_error(PlaceError::NoSlot(why)));

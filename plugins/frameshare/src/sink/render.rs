@@ -5,9 +5,9 @@
 use super::{
     copy_stats::CopyReason, imp::FrameshareSink, input::Input, log::CAT, placed::Prepared, stream::Place,
 };
+use crate::ffi::base_sink::{preroll, wait_for_end_of_pause};
 use frameshare::exporter::PublishError;
 use gst::subclass::prelude::*;
-use gst_base::prelude::*;
 use std::time::Instant;
 
 impl FrameshareSink {
@@ -49,7 +49,8 @@ impl FrameshareSink {
         self.treat_readers(input);
         let unit = input.media.next_unit(buffer);
         let prepared = input.prepared.take().and_then(|prepared| prepared.into_placed(buffer));
-        let mut placed = self.place_now(input, prepared, || input.place(buffer))?;
+        let mut placed = self.place_now(input, buffer, prepared, || input.place(buffer))?;
+        preroll(self, buffer.upcast_ref())?;
         loop {
             // Converted again after a pause, which moved the base time.
             let segment = self.segment();
@@ -73,7 +74,7 @@ impl FrameshareSink {
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }
-                Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
+                Err(PublishError::Interrupted) => wait_for_end_of_pause(self)?,
                 Err(why @ (PublishError::NotForAll(_) | PublishError::WouldWait)) => {
                     gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
                     let reason = match why {
@@ -81,7 +82,7 @@ impl FrameshareSink {
                         _ => CopyReason::ReaderCannot,
                     };
                     let place = || input.stream.place_for_all(buffer, input.media.info(), reason);
-                    placed = self.place_now(input, None, place)?;
+                    placed = self.place_now(input, buffer, None, place)?;
                 }
                 Err(error) => {
                     gst::element_imp_error!(

@@ -3,7 +3,10 @@
 //! One run of the sink: opening of the stream, its end, its close.
 
 use super::{imp::FrameshareSink, input::Input, log::CAT, stats, stream::Stream};
-use crate::{ffi::base_sink::PacedSinkImpl, sync::lock};
+use crate::{
+    ffi::base_sink::{PacedSinkImpl, preroll, wait_for_end_of_pause},
+    sync::lock,
+};
 use frameshare::{Wait, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -73,6 +76,16 @@ impl PacedSinkImpl for FrameshareSink {
         self.obj().is_sync() && self.pacing.waits()
     }
 
+    fn is_paused(&self) -> bool {
+        // A thread that prerolls can end a pause by itself, if the element is to play anyway.
+        let plays = || {
+            let element = self.obj();
+            (element.current_state(), element.pending_state())
+                == (gst::State::Playing, gst::State::VoidPending)
+        };
+        self.stream().is_some_and(|stream| stream.waiting.is_paused()) && !plays()
+    }
+
     /// Handles a gap, or the end of the stream, which is answered when this returns.
     fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
         if let gst::EventView::Gap(gap) = event.view() {
@@ -80,6 +93,7 @@ impl PacedSinkImpl for FrameshareSink {
         }
         let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
         self.end(&stream);
+        preroll(self, event.upcast_ref())?;
         let timeout = self.settings.read().drain_timeout;
         let begin = Instant::now();
         loop {
@@ -90,8 +104,8 @@ impl PacedSinkImpl for FrameshareSink {
                     gst::warning!(CAT, imp = self, "lossless readers did not finish within {timeout:?}");
                     break;
                 }
-                Err(_) => self.obj().wait_preroll()?,
-            };
+                Err(_) => wait_for_end_of_pause(self)?,
+            }
         }
         Ok(())
     }

@@ -19,6 +19,8 @@ struct State {
     unlocked: bool,
     /// `render` waits for a reader.
     for_reader: bool,
+    /// The element changes to PAUSED, or has.
+    is_paused: bool,
 }
 
 impl Waiting {
@@ -42,6 +44,16 @@ impl Waiting {
         let mut state = lock(&self.state);
         state.unlocked = false;
         self.interrupt.clear();
+    }
+
+    /// Begins a pause of the element, or ends it.
+    pub(super) fn set_paused(&self, yes: bool) {
+        lock(&self.state).is_paused = yes;
+    }
+
+    /// Returns whether the element is paused, or about to be.
+    pub(super) fn is_paused(&self) -> bool {
+        lock(&self.state).is_paused
     }
 
     /// Makes the wait for a reader check the property again. Other waits continue.

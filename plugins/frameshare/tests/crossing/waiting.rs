@@ -15,11 +15,15 @@ struct Live {
 
 impl Live {
     fn new(frames: i32, sync: bool) -> Self {
+        Self::with(frames, &format!("wait-for-connection=true sync={sync}"))
+    }
+
+    fn with(frames: i32, properties: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pipeline = launch(&format!(
             "videotestsrc is-live=true num-buffers={frames} ! \
              video/x-raw,format=GRAY8,width=16,height=8,framerate=30/1 ! \
-             framesharesink name=sink wait-for-connection=true sync={sync} socket-path={}/s",
+             framesharesink name=sink {properties} socket-path={}/s",
             folder.path().display()
         ));
         pipeline.set_state(gst::State::Playing).unwrap();
@@ -161,4 +165,72 @@ fn live_source_that_drops_frames_is_not_delayed() {
         reader.buffer();
     }
     assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+}
+
+/// `GstBaseSink` may be told to pause, play and pause again before the thread that waits in preroll
+/// runs. A wait for a reader that goes on then would hold the lock that the next change of state
+/// needs.
+#[test]
+fn quick_pauses_end_while_the_sink_waits_for_a_reader() {
+    let live = Live::new(-1, true);
+    pause_quickly(&live);
+    assert_eq!(live.published(), 0);
+}
+
+/// The same while a reader holds the stream back.
+#[test]
+fn quick_pauses_end_while_the_sink_waits_for_credit() {
+    let live = Live::with(-1, "wait-for-connection=true max-queued-bytes=0 reader-timeout=60000000000");
+    let endpoint = frameshare::Endpoint::at(live.folder.path().join("s")).unwrap();
+    let config = frameshare::reader::Config::default().policy(frameshare::Policy::Lossless).max_held(2);
+    let interrupt = frameshare::Interrupt::new().unwrap();
+    let reader = frameshare::reader::Reader::connect(&endpoint, config, &interrupt).unwrap();
+    let begin = Instant::now();
+    while live.published() < 2 {
+        assert!(begin.elapsed() < PATIENCE, "{} frames", live.published());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    pause_quickly(&live);
+    let stats = live.sink().property::<gst::Structure>("stats");
+    assert!(live.published() <= 3, "{stats}");
+    drop(reader);
+}
+
+/// Pauses the pipeline and lets it play again, many times and at once.
+fn pause_quickly(live: &Live) {
+    let (ended, end) = std::sync::mpsc::channel();
+    let pipeline = live.pipeline.clone();
+    let pausing = std::thread::spawn(move || {
+        for _ in 0..2000 {
+            pipeline.set_state(gst::State::Paused).unwrap();
+            pipeline.set_state(gst::State::Playing).unwrap();
+        }
+        ended.send(()).unwrap();
+    });
+    if end.recv_timeout(Duration::from_secs(60)).is_err() {
+        // The pipeline cannot be stopped either.
+        eprintln!("a change of state waits for a reader");
+        std::process::abort();
+    }
+    pausing.join().unwrap();
+}
+
+/// A frame of a delayed stream waits for its time in `render`. `GstBaseSink` prepares it once more if
+/// the pipeline is paused meanwhile.
+#[test]
+fn pauses_of_a_delayed_stream_lose_no_frame() {
+    let live = Live::new(-1, true);
+    std::thread::sleep(Duration::from_millis(500));
+    let reader = live.read("lossless", false);
+    let mut last = frames(&reader, 5)[4];
+    for pause in 0..50 {
+        live.pipeline.set_state(gst::State::Paused).unwrap();
+        std::thread::sleep(Duration::from_millis(pause % 7));
+        live.pipeline.set_state(gst::State::Playing).unwrap();
+        let next = frames(&reader, 1)[0];
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+    let errors = live.pipeline.bus().unwrap();
+    assert!(errors.pop_filtered(&[gst::MessageType::Error]).is_none());
 }
