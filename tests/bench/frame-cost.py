@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Count instructions and cache lines of code that one frame in host memory takes, and compare them with the last count.
 
-  tests/bench/frame-cost.py          counts, and fails if a figure of frame-cost.json is exceeded by more than 3 %
+  tests/bench/frame-cost.py          counts, and fails if figures of frame-cost.json are exceeded: instructions by more
+                                     than 3 %, lines by more than 10 %, since they depend on where functions begin
   tests/bench/frame-cost.py write    counts, and writes frame-cost.json
 
 The program `crates/frameshare/benches/frame_cost.rs` runs under callgrind, so the load of the machine changes nothing. A
@@ -21,7 +22,7 @@ TABLE = ROOT / "tests/bench/frame-cost.json"
 # Frames of a run: those that count, after some to warm up.
 FRAMES, WARM_UP = 300, 50
 LINE = 64
-MORE = 1.03
+MORE = {"instructions": 1.03, "lines": 1.1}
 
 # The functions of each step, and whether its readers sleep until a frame comes.
 STEPS = {
@@ -88,13 +89,13 @@ def main() -> None:
     for name, figures in found.items():
         last = before.get(name, {})
         print(f"{name}: " + ", ".join(f"{value} {what} ({last.get(what, 'new')})" for what, value in figures.items()))
-        worse += [f"{name}: {what}" for what, value in figures.items() if value > MORE * last.get(what, value)]
+        worse += [f"{name}: {what}" for what, value in figures.items() if value > MORE[what] * last.get(what, value)]
     if sys.argv[1:] == ["write"]:
         TABLE.write_text(json.dumps(found, indent=2) + "\n")
     elif worse:
-        sys.exit(f"FAIL frame-cost: more than 3 % above tests/bench/frame-cost.json: {'; '.join(worse)}")
+        sys.exit(f"FAIL frame-cost: above tests/bench/frame-cost.json: {'; '.join(worse)}")
     else:
-        print("PASS frame-cost: no figure is more than 3 % above the last one")
+        print("PASS frame-cost: no figure is above the last one")
 
 
 if __name__ == "__main__":

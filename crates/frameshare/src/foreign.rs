@@ -37,47 +37,21 @@ thread_local! {
     static CAUGHT: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// The call around the one that begins with this, and ends when this is dropped.
-struct Outer {
-    call: Call,
-    panic: Option<Panic>,
-}
+/// The state of the thread outside of a call, which begins with this and ends when this is dropped.
+struct Outside(Call);
 
-impl Outer {
+impl Outside {
     fn new() -> Self {
-        let call = CALL.replace(Call::Quiet);
-        Self { call, panic: if call == Call::Panicked { CAUGHT.take() } else { None } }
-    }
-
-    /// Ends a call in which code has panicked: the panic continues in the caller.
-    #[cold]
-    fn end_with_panic(self) {
-        let panic = CAUGHT.take();
-        CALL.set(Call::Quiet);
-        drop(self);
-        match panic {
-            // The call may be one of a destructor: a second panic would end the process.
-            Some(panic) if thread::panicking() => note(panic),
-            Some(panic) => resume_unwind(panic),
-            None => {}
-        }
-    }
-
-    /// Puts the panic of the outer call back in place of that of a call that ends with a panic of its
-    /// own.
-    #[cold]
-    fn replace_panic(&mut self) {
-        if let Some(panic) = CAUGHT.replace(self.panic.take()) {
-            discard(panic);
-        }
+        Self(CALL.replace(Call::Quiet))
     }
 }
 
-impl Drop for Outer {
+impl Drop for Outside {
     #[inline]
     fn drop(&mut self) {
-        if CALL.replace(self.call) == Call::Panicked || self.panic.is_some() {
-            self.replace_panic();
+        if CALL.replace(self.0) == Call::Panicked {
+            // The call ends with a panic of its own.
+            CAUGHT.take().into_iter().for_each(discard);
         }
     }
 }
@@ -124,12 +98,40 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> Option<T> {
 
 /// Runs a call of the application. A panic of foreign code in it continues after it.
 pub(crate) fn resuming<T>(call: impl FnOnce() -> T) -> T {
-    let outer = Outer::new();
+    if CALL.get() == Call::Panicked {
+        return resuming_within(call);
+    }
+    let outside = Outside::new();
     let value = call();
     if CALL.get() == Call::Panicked {
-        outer.end_with_panic();
+        end_with_panic(outside);
     }
     value
+}
+
+/// The same within a call that has kept a panic already.
+#[cold]
+fn resuming_within<T>(call: impl FnOnce() -> T) -> T {
+    let first = CAUGHT.take();
+    CALL.set(Call::None);
+    let result = catch_unwind(AssertUnwindSafe(|| resuming(call)));
+    CALL.set(Call::Panicked);
+    CAUGHT.set(first);
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Ends a call in which code has panicked: the panic continues in the caller.
+#[cold]
+fn end_with_panic(outside: Outside) {
+    let panic = CAUGHT.take();
+    CALL.set(Call::Quiet);
+    drop(outside);
+    match panic {
+        // The call may be one of a destructor: a second panic would end the process.
+        Some(panic) if thread::panicking() => note(panic),
+        Some(panic) => resume_unwind(panic),
+        None => {}
+    }
 }
 
 /// Keeps a panic for the caller, or logs it.

@@ -115,7 +115,10 @@ impl<'a> Frame<'a> {
             plane_count: self.planes.len() as u32,
             ..Descriptor::default()
         };
-        descriptor.planes[..self.planes.len()].copy_from_slice(self.planes);
+        // No call of memcpy(3): most frames have no planes of their own layout.
+        for (to, from) in descriptor.planes.iter_mut().zip(self.planes) {
+            *to = *from;
+        }
         descriptor
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     video::{VideoFormat, period_ns},
 };
 use frameshare_protocol::{
-    MemoryKind, Plane, Sequence,
+    Descriptor, MemoryKind, Sequence,
     message::{Format, Payload, ToReader},
 };
 use std::{collections::BTreeMap, io, mem};
@@ -76,8 +76,8 @@ impl Announcement {
     }
 
     /// Returns the first of a frame's planes whose rows overlap. Readers refuse such a frame.
-    pub fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
-        self.video.as_ref()?.overlapping_plane(planes)
+    pub fn overlapping_plane(&self, descriptor: &Descriptor) -> Option<usize> {
+        self.video.as_ref()?.overlapping_plane(descriptor.used_planes())
     }
 
     /// Keeps a sticky event in place of the last one of its kind.

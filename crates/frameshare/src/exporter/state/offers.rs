@@ -41,7 +41,7 @@ impl State {
         if self.slots.is_retired(unpublished.frame.slot) {
             return Some(PublishError::Invalid(InvalidFrame::Retired).into());
         }
-        let plane = self.announcement.overlapping_plane(unpublished.descriptor.used_planes())?;
+        let plane = self.announcement.overlapping_plane(&unpublished.descriptor)?;
         Some(PublishError::Invalid(InvalidFrame::OverlappingRows { plane }).into())
     }
 
