@@ -497,7 +497,7 @@ fn exporter_calls_no_logger_with_its_state_locked() {
 
 /// Folders of owners, which decide and do nothing else: they are told what happened, and when.
 const OWNERS: [&str; 2] = ["exporter/parts", "reader/parts"];
-/// What they must not know: clocks, descriptors, locks and threads.
+/// Words for what they must not know: clocks, descriptors, locks and threads.
 const DOING: [&str; 9] = [
     "Instant::now",
     "monotonic_ns",

@@ -10,8 +10,8 @@ use super::{
 use frameshare_protocol::Descriptor;
 use std::sync::Arc;
 
-/// The reason why a frame was not published, in a box: it is passed through the short way of a frame,
-/// on which there is none.
+/// The reason why a frame was not published, in a box: it is passed through the short way of a
+/// frame, on which there is none.
 pub type NotPublished = Box<PublishError>;
 
 /// A valid frame on its way to the readers.

@@ -11,8 +11,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The present time of one step: it is read once, if it is needed at all, and is the same for all that
-/// takes part in the step.
+/// The present time of one step: it is read once, if it is needed at all, and is the same for all
+/// that takes part in the step.
 #[derive(Debug, Default)]
 pub struct Now(OnceCell<Instant>);
 

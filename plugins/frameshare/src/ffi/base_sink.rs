@@ -87,10 +87,10 @@ fn parent_wait_event<T: PacedSinkImpl>(
 }
 
 /// Waits until the element plays, with a buffer or an event, as `GstBaseSink` does before it waits
-/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only, before
-/// each wait that keeps the preroll lock, which a change of state needs: `GstBaseSink` releases the
-/// lock while it waits for the clock, and goes on if the element was paused just then (GStreamer
-/// 1.22).
+/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only,
+/// before each wait that keeps the preroll lock, which a change of state needs: `GstBaseSink`
+/// releases the lock while it waits for the clock, and goes on if the element was paused just then
+/// (GStreamer 1.22).
 pub(crate) fn preroll<T: PacedSinkImpl>(imp: &T, object: &gst::MiniObjectRef) -> Result<(), gst::FlowError> {
     let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
     // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, as this

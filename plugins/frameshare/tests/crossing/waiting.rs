@@ -215,8 +215,8 @@ fn pause_quickly(live: &Live) {
     pausing.join().unwrap();
 }
 
-/// A frame of a delayed stream waits for its time in `render`. `GstBaseSink` prepares it once more if
-/// the pipeline is paused meanwhile.
+/// A frame of a delayed stream waits for its time in `render`. `GstBaseSink` prepares it once more
+/// if the pipeline is paused meanwhile.
 #[test]
 fn pauses_of_a_delayed_stream_lose_no_frame() {
     let live = Live::new(-1, true);

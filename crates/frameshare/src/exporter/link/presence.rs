@@ -2,7 +2,8 @@
 
 //! How far a reader has left.
 
-/// State of a reader's connection and process, in the order in which they end. It only goes forward.
+/// State of a reader's connection and process, in the order in which they end. It only goes
+/// forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
     Connected,

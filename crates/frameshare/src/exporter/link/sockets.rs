@@ -9,8 +9,8 @@ use crate::{
 };
 use std::{mem, os::fd::OwnedFd, sync::Arc, time::Instant};
 
-/// Owns the sockets of one reader, what it sleeps on, and what shows the end of its process. What is
-/// sent, and when the reader is woken, the [`Link`](super::Link) decides.
+/// Owns the sockets of one reader, what it sleeps on, and what shows the end of its process. The
+/// [`Link`](super::Link) decides what is sent, and when the reader is woken.
 #[derive(Debug)]
 pub struct Sockets {
     socket: Arc<Socket>,

@@ -7,8 +7,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Says that some reader is to be woken when the state is unlocked, so that links are looked through
-/// only then. Clones share it. All uses of it hold the state's lock.
+/// Says that some reader is to be woken when the state is unlocked, so that links are looked
+/// through only then. Clones share it. All uses of it hold the state's lock.
 #[derive(Clone, Debug, Default)]
 pub struct WakesDue(Arc<AtomicBool>);
 
