@@ -131,7 +131,7 @@ impl AsFd for Wake {
     }
 }
 
-/// What a reader sleeps on.
+/// The object that a reader sleeps on.
 #[derive(Debug)]
 enum Sleeping {
     /// The futex of its group, which had so many readers.

@@ -104,8 +104,8 @@ pub(crate) fn preroll<T: PacedSinkImpl>(imp: &T, object: &gst::MiniObjectRef) ->
 /// interrupted.
 ///
 /// `GstBaseSink` keeps no record of a pause that begins while a thread is in here, and wakes it for
-/// the pause before, if that has ended, too (`gst_base_sink_wait_preroll`, GStreamer 1.22). The sink
-/// therefore has one of its own, and [`end_pause`] wakes the thread once more.
+/// the pause before, if that has ended, too (`gst_base_sink_wait_preroll`, GStreamer 1.22). The
+/// sink therefore has one of its own, and [`end_pause`] wakes the thread once more.
 pub(crate) fn wait_for_end_of_pause<T: PacedSinkImpl>(imp: &T) -> Result<(), gst::FlowError> {
     let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
     loop {

@@ -43,7 +43,7 @@ impl<W: Clone> Waiters<W> {
         self.waiting.is_empty()
     }
 
-    /// What wakes all waiting threads but this one.
+    /// Returns for each waiting thread but this one what wakes it.
     pub fn others(&self, waiter: Option<WaiterId>) -> impl Iterator<Item = &W> {
         let others = self.waiting.iter().filter(move |(id, _)| Some(*id) != waiter);
         others.filter_map(|(_, wake)| wake.as_ref())

@@ -144,7 +144,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// What few changes of the state leave for the time when it is unlocked.
+/// Work that few changes of the state leave for the time when it is unlocked.
 struct Rest {
     dropped: Vec<Box<dyn Any + Send>>,
     warnings: Vec<String>,
