@@ -113,10 +113,12 @@ pub(crate) fn resuming<T>(call: impl FnOnce() -> T) -> T {
 #[cold]
 fn resuming_within<T>(call: impl FnOnce() -> T) -> T {
     let first = CAUGHT.take();
-    CALL.set(Call::None);
+    CALL.set(Call::Quiet);
     let result = catch_unwind(AssertUnwindSafe(|| resuming(call)));
     CALL.set(Call::Panicked);
-    CAUGHT.set(first);
+    if let Some(further) = CAUGHT.replace(first) {
+        discard(further);
+    }
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 

@@ -12,7 +12,8 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// The present time of one step: it is read once, if it is needed at all, and is the same for all
-/// that takes part in the step.
+/// that takes part in the step. A step makes no call that may block for long: each reader has its
+/// own.
 #[derive(Debug, Default)]
 pub struct Now(OnceCell<Instant>);
 

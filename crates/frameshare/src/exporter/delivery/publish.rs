@@ -29,6 +29,8 @@ enum Attempt {
     Ended(Result<Sequence, NotPublished>),
     /// It is to be downloaded, and there is no slot yet to copy it into.
     NeedsTarget,
+    /// A lossless reader would lose it.
+    NoRoom,
 }
 
 /// Publishes a frame to every reader, after a wait for lossless ones.
@@ -81,30 +83,29 @@ fn try_publish(
 ) -> Result<Sequence, NotPublished> {
     loop {
         let attempted = match try_at_once(shared, unpublished) {
-            None => {
+            Attempt::NoRoom => {
                 try_when_there_is_room(shared, unpublished, timeout, interrupt).map_err(PublishError::from)?
             }
             attempted => attempted,
         };
         match attempted {
-            Some(Attempt::Ended(result)) => return result,
+            Attempt::Ended(result) => return result,
             // With the state unlocked: allocation and registration with a GPU take long.
-            Some(Attempt::NeedsTarget) => {
+            Attempt::NeedsTarget => {
                 let size = unpublished.frame.size;
                 unpublished.target = download_target::wait_for_target(shared, interrupt, timeout, size)?;
                 unpublished.was_target_sought = true;
             }
-            None => return Err(PublishError::NoRoom.into()),
+            Attempt::NoRoom => return Err(PublishError::NoRoom.into()),
         }
     }
 }
 
-/// Publishes a frame if every reader has room for it. `None` if the readers have to be polled for
-/// that.
-fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, '_>) -> Option<Attempt> {
+/// Publishes a frame if every reader has room for it, as far as that is known without a wait.
+fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, '_>) -> Attempt {
     let mut state = shared.lock();
     if !state.has_room() {
-        return None;
+        return Attempt::NoRoom;
     }
     // One pass over all claims, which share cache lines with what is published. Release fences take
     // driver calls, which can wait until the readers are woken.
@@ -112,23 +113,27 @@ fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, '_>) -> Option
     let polls_first = polls && !shared.has_gpu();
     if polls_first {
         state.reclaim();
+        // A message that asks a reader for its memory may not fit into its socket.
+        if !state.has_room() {
+            return Attempt::NoRoom;
+        }
     }
     let attempted = attempt(&mut state, unpublished);
     drop(state);
     if polls && !polls_first {
         shared.with(State::reclaim);
     }
-    Some(attempted)
+    attempted
 }
 
-/// Publishes a frame now, or after a full lossless reader has made room; `None` on timeout.
+/// Publishes a frame now, or after a full lossless reader has made room.
 #[cold]
 fn try_when_there_is_room(
     shared: &Shared,
     unpublished: &mut Unpublished<'_, '_>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Option<Attempt>, Interrupted> {
+) -> Result<Attempt, Interrupted> {
     let weight = Weight::of(unpublished.frame.slot, unpublished.frame.metadata.len());
     let attempted = wait_until(shared, interrupt, timeout, Awaited::Room, |state| {
         let waits = state.refusal(unpublished).is_none() && state.would_lose(weight);
@@ -136,7 +141,7 @@ fn try_when_there_is_room(
     })?;
     // The wait has polled only as many readers as it needed.
     shared.with(State::reclaim);
-    Ok(attempted)
+    Ok(attempted.unwrap_or(Attempt::NoRoom))
 }
 
 /// Publishes a frame that every reader has room for.

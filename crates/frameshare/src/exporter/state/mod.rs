@@ -161,14 +161,14 @@ impl State {
     /// a lease ended.
     pub fn reclaim(&mut self) -> bool {
         let mut ended = mem::take(&mut self.ended_leases);
-        let (mut pending, now) = (false, Now::default());
+        let mut pending = false;
         let timeout = self.config.fence_timeout;
         self.each_link(|link| {
-            pending |= link.leases.collect_released(&mut ended, timeout, &now)?;
+            pending |= link.leases.collect_released(&mut ended, timeout, &Now::default())?;
             Ok(())
         });
         if !self.readers.draining().is_empty() {
-            pending |= self.reclaim_from_draining(&mut ended, &now);
+            pending |= self.reclaim_from_draining(&mut ended);
         }
         self.polling.set_fences_pending(pending);
         if self.readers.all().any(|link| link.outbox.has_spent()) {
@@ -212,9 +212,10 @@ impl State {
 
     /// Appends the areas of leases that readers without further frames have ended. Returns true if
     /// a release fence of theirs is pending.
-    fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>, now: &Now) -> bool {
+    fn reclaim_from_draining(&mut self, ended: &mut Vec<AreaIndex>) -> bool {
         let mut pending = false;
         for mut link in self.readers.take_draining() {
+            let now = &Now::default();
             match link.leases.collect_released(ended, self.config.fence_timeout, now) {
                 Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing(now) => {
                     pending |= fences;

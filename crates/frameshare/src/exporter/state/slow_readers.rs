@@ -36,10 +36,10 @@ impl State {
         }
         let timeout = self.config.fence_timeout;
         let mut ended = Vec::new();
-        let (mut blocked, mut pending, now) = (false, false, Now::default());
+        let (mut blocked, mut pending) = (false, false);
         self.each_link(|link| {
             if !blocked && link.is_full() {
-                pending |= link.leases.collect_released(&mut ended, timeout, &now)?;
+                pending |= link.leases.collect_released(&mut ended, timeout, &Now::default())?;
                 blocked = link.is_lossless() && link.is_full();
             }
             Ok(())
@@ -62,7 +62,7 @@ impl State {
         let timeout = self.config.fence_timeout;
         let (blocking, too_slow) = self.blocking_readers(room);
         let mut next = Timeout::Never;
-        let (mut notices, now) = (Vec::new(), Now::default());
+        let mut notices = Vec::new();
         let mut ended = Vec::new();
         self.each_link(|link| {
             if !link.is_lossless() {
@@ -74,7 +74,7 @@ impl State {
             }
             // The reader may have released frames since the last poll.
             if link.is_full() && stalled >= notice {
-                link.leases.collect_released(&mut ended, timeout, &now)?;
+                link.leases.collect_released(&mut ended, timeout, &Now::default())?;
             }
             if link.leases.vacant().is_some() && !link.has_waiting_messages() {
                 return Ok(());
