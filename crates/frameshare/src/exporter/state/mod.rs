@@ -4,7 +4,7 @@
 
 mod admission;
 mod adopt;
-mod catching_up;
+mod backlog_delivery;
 mod control;
 mod credit;
 mod disconnect;
@@ -12,11 +12,12 @@ mod dma_bufs;
 mod downloads;
 mod ended_publications;
 mod guard;
-mod joining;
+mod late_joiners;
 mod metadata;
 mod offers;
 mod retirement;
 mod routes;
+mod slot_acquisition;
 mod slow_readers;
 mod snapshot;
 mod stats;
@@ -25,7 +26,6 @@ mod tests;
 mod trimming;
 mod udmabuf;
 mod upstream_buffers;
-mod vacancies;
 
 pub use admission::{Left, Promise, Shares};
 pub use guard::Shared;
