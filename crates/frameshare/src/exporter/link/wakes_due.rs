@@ -9,6 +9,9 @@ use std::sync::{
 
 /// Says that some reader is to be woken when the state is unlocked, so that links are looked
 /// through only then. Clones share it. All uses of it hold the state's lock.
+///
+/// Every link that is to be woken has set it. When the state is unlocked, the wake-ups of all links
+/// are taken, and those of links that were released meanwhile, which the state keeps.
 #[derive(Clone, Debug, Default)]
 pub struct WakesDue(Arc<AtomicBool>);
 

@@ -109,11 +109,9 @@ impl State {
         if self.kept.note(unit) {
             self.await_key_unit();
         }
-        if unit != Unit::Whole || self.kept.units() > 0 {
-            let limit = self.config.max_gop_bytes;
-            let dropped = self.kept.keep_unit(descriptor, content, limit, monotonic_ns());
-            self.drop_units(dropped);
-        }
+        let limit = self.config.max_gop_bytes;
+        let dropped = self.kept.keep_unit(descriptor, content, limit, monotonic_ns());
+        self.drop_units(dropped);
     }
 
     /// Drops the kept units: readers that join get none of them.
