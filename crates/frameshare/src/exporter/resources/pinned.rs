@@ -60,9 +60,6 @@ impl Pinned {
 
     /// Takes out the resources that no work uses any more. Failed work uses nothing.
     pub fn collect(&mut self) -> Vec<Box<dyn Any + Send>> {
-        if self.waiting.is_empty() {
-            return Vec::new();
-        }
         let is_done = |(event, _): &mut (Event, _)| !matches!(event.query(), Ok(Status::Pending));
         let done = self.waiting.extract_if(.., is_done).map(|(event, what)| {
             self.spare.push(event);
