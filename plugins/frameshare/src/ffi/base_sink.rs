@@ -20,9 +20,6 @@ pub(crate) trait PacedSinkImpl: BaseSinkImpl + ObjectSubclass<Type: IsA<gst::Ele
     /// Returns whether buffers, gaps and the end of the stream wait for their time.
     fn is_paced(&self) -> bool;
 
-    /// Returns whether the element is paused, or about to be.
-    fn is_paused(&self) -> bool;
-
     /// Handles a gap or the end of the stream: when it is due if the sink is paced, else when it
     /// arrives in PLAYING.
     fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError>;
@@ -87,53 +84,50 @@ fn parent_wait_event<T: PacedSinkImpl>(
 }
 
 /// Waits until the element plays, with a buffer or an event, as `GstBaseSink` does before it waits
-/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only,
-/// before each wait that keeps the preroll lock, which a change of state needs: `GstBaseSink`
-/// releases the lock while it waits for the clock, and goes on if the element was paused just then
-/// (GStreamer 1.22).
+/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only, before
+/// and after each wait.
+///
+/// # Errors
+/// [`gst::FlowError::Flushing`] also during a flush that began before this call, for which
+/// `gst_base_sink_do_preroll` alone would wait (GStreamer 1.22).
 pub(crate) fn preroll<T: PacedSinkImpl>(imp: &T, object: &gst::MiniObjectRef) -> Result<(), gst::FlowError> {
     let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
-    // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, as this
-    // function wants; instance and object outlive the call.
-    let waited = unsafe { gst_base::ffi::gst_base_sink_do_preroll(sink, object.as_ptr().cast_mut()) };
-    to_result(waited)?;
-    if imp.is_paused() { wait_for_end_of_pause(imp) } else { Ok(()) }
-}
-
-/// Waits for the end of a pause, after a wait in `render` or `wait_event` that `unlock` has
-/// interrupted.
-///
-/// `GstBaseSink` keeps no record of a pause that begins while a thread is in here, and wakes it for
-/// the pause before, if that has ended, too (`gst_base_sink_wait_preroll`, GStreamer 1.22). The
-/// sink therefore has one of its own, and [`end_pause`] wakes the thread once more.
-pub(crate) fn wait_for_end_of_pause<T: PacedSinkImpl>(imp: &T) -> Result<(), gst::FlowError> {
-    let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
-    loop {
-        // SAFETY: as in `preroll`.
-        to_result(unsafe { gst_base::ffi::gst_base_sink_wait_preroll(sink) })?;
-        if !imp.is_paused() {
-            return Ok(());
+    // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, which guards
+    // the flag, and which this function wants; instance and object outlive the call.
+    let flow = unsafe {
+        if (*sink).flushing != glib::ffi::GFALSE {
+            return Err(gst::FlowError::Flushing);
         }
-    }
-}
-
-/// Ends a pause by `end`, after `GstBaseSink` has changed to PLAYING, and wakes the thread in
-/// [`wait_for_end_of_pause`]. To be called without the preroll lock.
-pub(crate) fn end_pause<T: PacedSinkImpl>(imp: &T, end: impl FnOnce()) {
-    let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
-    // SAFETY: the instance is alive, and with it its lock and condition, which have no other rule
-    // than that this thread does not hold the lock.
-    unsafe {
-        glib::ffi::g_mutex_lock(&raw mut (*sink).preroll_lock);
-        end();
-        glib::ffi::g_cond_signal(&raw mut (*sink).preroll_cond);
-        glib::ffi::g_mutex_unlock(&raw mut (*sink).preroll_lock);
-    }
-}
-
-fn to_result(flow: gst::ffi::GstFlowReturn) -> Result<(), gst::FlowError> {
+        gst_base::ffi::gst_base_sink_do_preroll(sink, object.as_ptr().cast_mut())
+    };
     // SAFETY: any number is a flow return.
     unsafe { gst::FlowSuccess::try_from_glib(flow) }.map(drop)
+}
+
+/// Runs a wait of `render` or `wait_event` without the preroll lock, as `GstBaseSink` runs its wait
+/// for the clock: a change of state, and a flush, need the lock. [`preroll`] follows.
+pub(crate) fn without_preroll_lock<T: PacedSinkImpl, R>(imp: &T, wait: impl FnOnce() -> R) -> R {
+    /// Locks when it is dropped, also after a panic.
+    struct Unlocked(*mut glib::ffi::GMutex);
+
+    impl Drop for Unlocked {
+        fn drop(&mut self) {
+            // SAFETY: the lock of an element that outlives this, and that this thread has unlocked.
+            unsafe { glib::ffi::g_mutex_lock(self.0) }
+        }
+    }
+
+    let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
+    // SAFETY: the element is alive, and `GstBaseSink` calls `render` and `wait_event` with the lock
+    // held by this thread.
+    let unlocked = unsafe {
+        let lock = &raw mut (*sink).preroll_lock;
+        glib::ffi::g_mutex_unlock(lock);
+        Unlocked(lock)
+    };
+    let result = wait();
+    drop(unlocked);
+    result
 }
 
 /// Returns the class of `GstBaseSink`, the parent of this type.

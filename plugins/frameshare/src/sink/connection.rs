@@ -8,7 +8,7 @@
 //! `sync=false` is set it waits for them: a live upstream, too, catches up at full speed.
 
 use super::{imp::FrameshareSink, input::Input};
-use crate::ffi::base_sink::{PacedSinkImpl, preroll, wait_for_end_of_pause};
+use crate::ffi::base_sink::{PacedSinkImpl, preroll};
 use frameshare::Wait;
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
@@ -27,20 +27,16 @@ impl FrameshareSink {
         if !is_wanted(input) || input.stream.exporter.reader_count() > 0 {
             return Ok(());
         }
-        preroll(self, buffer.upcast_ref())?;
         let begin = self.running_now(input);
         loop {
-            input.stream.waiting.begin();
-            // Checked after `begin`: a change from here on interrupts the wait.
-            let waited = if is_wanted(input) {
-                input.stream.exporter.wait_for_reader(Wait::Forever)
-            } else {
-                Ok(true)
-            };
-            match (input.stream.waiting.end(), waited) {
-                (_, Ok(_)) => break,
-                (true, Err(_)) => wait_for_end_of_pause(self)?,
-                (false, Err(_)) => {}
+            preroll(self, buffer.upcast_ref())?;
+            let stream = input.stream.clone();
+            let waited = self.wait_for(&stream, true, || {
+                // Checked after the begin of the wait: a change from here on interrupts it.
+                if is_wanted(input) { stream.exporter.wait_for_reader(Wait::Forever) } else { Ok(true) }
+            });
+            if waited.is_ok() {
+                break;
             }
         }
         let waited = self.running_now(input) - begin;

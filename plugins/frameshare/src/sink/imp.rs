@@ -186,15 +186,7 @@ impl ElementImpl for FrameshareSink {
         if matches!(transition, gst::StateChange::PausedToPlaying | gst::StateChange::PlayingToPaused) {
             self.arrival.forget();
         }
-        let waits = self.stream();
-        if transition == gst::StateChange::PlayingToPaused {
-            waits.iter().for_each(|stream| stream.waiting.set_paused(true));
-        }
         let result = self.parent_change_state(transition);
-        if transition == gst::StateChange::PausedToPlaying {
-            base_sink::end_pause(self, || waits.iter().for_each(|stream| stream.waiting.set_paused(false)));
-        }
-        drop(waits);
         let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();
         if opened_in_vain || transition == gst::StateChange::PausedToReady {
             self.close();

@@ -8,7 +8,7 @@ use super::{
     input::Input,
     placed::{PlaceError, Placed},
 };
-use crate::ffi::base_sink::{preroll, wait_for_end_of_pause};
+use crate::ffi::base_sink::preroll;
 use frameshare::{
     Wait,
     exporter::{AcquireError, Purpose},
@@ -71,20 +71,21 @@ impl FrameshareSink {
         buffer: &gst::BufferRef,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
-        preroll(self, buffer.upcast_ref())?;
         let (stream, limit) = (&input.stream, input.settings.config.reader_timeout);
         let (mut last, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
+            let before = Instant::now();
+            preroll(self, buffer.upcast_ref())?;
+            if before.elapsed() >= LONGEST_PAUSE {
+                // The element was paused.
+                (last, waited) = (Instant::now(), Duration::ZERO);
+            }
             // Nothing announces the end of a device's work.
-            thread::sleep(Duration::from_millis(1));
+            self.wait(stream, || thread::sleep(Duration::from_millis(1)));
             stream.exporter.reclaim();
             match place() {
                 Err(PlaceError::NotCopyable(CopyReason::TooManyHeld)) => {}
                 tried => return tried.map_err(|error| self.post_place_error(error)),
-            }
-            if stream.waiting.is_unlocked() {
-                wait_for_end_of_pause(self)?;
-                (last, waited) = (Instant::now(), Duration::ZERO);
             }
             // A longer pause is one of a stopped process, and readers may have been stopped, too.
             let now = Instant::now();
@@ -106,12 +107,13 @@ impl FrameshareSink {
         mut why: AcquireError,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
-        preroll(self, buffer.upcast_ref())?;
+        let exporter = &input.stream.exporter;
         loop {
-            match input.stream.exporter.acquire(size, Purpose::Reuse, Wait::Forever) {
+            preroll(self, buffer.upcast_ref())?;
+            match self.wait(&input.stream, || exporter.acquire(size, Purpose::Reuse, Wait::Forever)) {
                 // The next attempt finds it.
                 Ok(slot) => drop(slot),
-                Err(AcquireError::Interrupted) => wait_for_end_of_pause(self)?,
+                Err(AcquireError::Interrupted) => {}
                 // The first attempt may have failed for another reason.
                 Err(AcquireError::Exhausted { .. }) => {
                     return Err(self.post_place_error(PlaceError::NoSlot(why)));

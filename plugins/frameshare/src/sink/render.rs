@@ -5,7 +5,7 @@
 use super::{
     copy_stats::CopyReason, imp::FrameshareSink, input::Input, log::CAT, placed::Prepared, stream::Place,
 };
-use crate::ffi::base_sink::{preroll, wait_for_end_of_pause};
+use crate::ffi::base_sink::preroll;
 use frameshare::exporter::PublishError;
 use gst::subclass::prelude::*;
 use std::time::Instant;
@@ -50,8 +50,8 @@ impl FrameshareSink {
         let unit = input.media.next_unit(buffer);
         let prepared = input.prepared.take().and_then(|prepared| prepared.into_placed(buffer));
         let mut placed = self.place_now(input, buffer, prepared, || input.place(buffer))?;
-        preroll(self, buffer.upcast_ref())?;
         loop {
+            preroll(self, buffer.upcast_ref())?;
             // Converted again after a pause, which moved the base time.
             let segment = self.segment();
             let times = self.times_in(segment.as_ref(), input, buffer.pts(), buffer.dts(), buffer.duration());
@@ -66,7 +66,9 @@ impl FrameshareSink {
                 unit,
             };
             let begin = Instant::now();
-            match input.stream.publish(&placed, buffer, input.media.info(), place) {
+            match self
+                .wait(&input.stream, || input.stream.publish(&placed, buffer, input.media.info(), place))
+            {
                 Ok(sequence) => {
                     input.is_discont = false;
                     input.pace.note_publication(begin.elapsed());
@@ -74,7 +76,7 @@ impl FrameshareSink {
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }
-                Err(PublishError::Interrupted) => wait_for_end_of_pause(self)?,
+                Err(PublishError::Interrupted) => {}
                 Err(why @ (PublishError::NotForAll(_) | PublishError::WouldWait)) => {
                     gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
                     let reason = match why {

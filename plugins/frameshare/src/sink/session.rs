@@ -4,7 +4,7 @@
 
 use super::{imp::FrameshareSink, input::Input, log::CAT, stats, stream::Stream};
 use crate::{
-    ffi::base_sink::{PacedSinkImpl, preroll, wait_for_end_of_pause},
+    ffi::base_sink::{PacedSinkImpl, preroll, without_preroll_lock},
     sync::lock,
 };
 use frameshare::{Wait, exporter::Exporter};
@@ -71,19 +71,26 @@ impl FrameshareSink {
     }
 }
 
+impl FrameshareSink {
+    /// Runs a wait of `render` or `wait_event`, which changes of state and flushes interrupt.
+    pub(super) fn wait<R>(&self, stream: &Stream, wait: impl FnOnce() -> R) -> R {
+        self.wait_for(stream, false, wait)
+    }
+
+    /// The same; a change of the property interrupts it, too, if it is `for_reader`.
+    pub(super) fn wait_for<R>(&self, stream: &Stream, for_reader: bool, wait: impl FnOnce() -> R) -> R {
+        let begun = stream.waiting.begin(for_reader);
+        without_preroll_lock(self, || {
+            let result = wait();
+            drop(begun);
+            result
+        })
+    }
+}
+
 impl PacedSinkImpl for FrameshareSink {
     fn is_paced(&self) -> bool {
         self.obj().is_sync() && self.pacing.waits()
-    }
-
-    fn is_paused(&self) -> bool {
-        // A thread that prerolls can end a pause by itself, if the element is to play anyway.
-        let plays = || {
-            let element = self.obj();
-            (element.current_state(), element.pending_state())
-                == (gst::State::Playing, gst::State::VoidPending)
-        };
-        self.stream().is_some_and(|stream| stream.waiting.is_paused()) && !plays()
     }
 
     /// Handles a gap, or the end of the stream, which is answered when this returns.
@@ -93,18 +100,18 @@ impl PacedSinkImpl for FrameshareSink {
         }
         let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
         self.end(&stream);
-        preroll(self, event.upcast_ref())?;
         let timeout = self.settings.read().drain_timeout;
         let begin = Instant::now();
         loop {
+            preroll(self, event.upcast_ref())?;
             let left = timeout.saturating_sub(begin.elapsed());
-            match stream.exporter.drain(Wait::For(left)) {
+            match self.wait(&stream, || stream.exporter.drain(Wait::For(left))) {
                 Ok(true) => break,
                 Ok(false) => {
                     gst::warning!(CAT, imp = self, "lossless readers did not finish within {timeout:?}");
                     break;
                 }
-                Err(_) => wait_for_end_of_pause(self)?,
+                Err(_) => {}
             }
         }
         Ok(())

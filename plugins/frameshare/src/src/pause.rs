@@ -95,8 +95,10 @@ impl Pause {
 
     /// Requests a switch of the stream, and interrupts.
     pub fn request_switch(&self, interrupt: &Interrupt) {
-        self.update(|unlocks| unlocks.switching = true);
-        interrupt.set();
+        self.update(|unlocks| {
+            unlocks.switching = true;
+            interrupt.set();
+        });
     }
 
     /// Forgets the request of an earlier run.

@@ -198,21 +198,83 @@ fn quick_pauses_end_while_the_sink_waits_for_credit() {
 
 /// Pauses the pipeline and lets it play again, many times and at once.
 fn pause_quickly(live: &Live) {
-    let (ended, end) = std::sync::mpsc::channel();
     let pipeline = live.pipeline.clone();
-    let pausing = std::thread::spawn(move || {
+    in_a_minute("a change of state waits for a reader", move || {
         for _ in 0..2000 {
             pipeline.set_state(gst::State::Paused).unwrap();
             pipeline.set_state(gst::State::Playing).unwrap();
         }
-        ended.send(()).unwrap();
     });
-    if end.recv_timeout(Duration::from_secs(60)).is_err() {
-        // The pipeline cannot be stopped either.
-        eprintln!("a change of state waits for a reader");
+}
+
+/// Runs what may hang. A pipeline that hangs cannot be stopped either.
+fn in_a_minute<T: Send + 'static>(hang: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (ended, end) = std::sync::mpsc::channel();
+    let running = std::thread::spawn(move || {
+        let result = run();
+        ended.send(()).unwrap();
+        result
+    });
+    if end.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        eprintln!("{hang}");
         std::process::abort();
     }
-    pausing.join().unwrap();
+    running.join().unwrap()
+}
+
+/// The first frame may begin to wait for a reader while the change to PLAYING is under way.
+#[test]
+fn pipelines_without_readers_start_and_stop() {
+    for is_live in [false, true] {
+        in_a_minute("a pipeline without a reader does not stop", move || {
+            for round in 0..60 {
+                let folder = tempfile::tempdir().unwrap();
+                let pipeline = launch(&format!(
+                    "videotestsrc is-live={is_live} ! video/x-raw,format=GRAY8,width=16,height=8,framerate=30/1 ! \
+                     framesharesink wait-for-connection=true socket-path={}/s",
+                    folder.path().display()
+                ));
+                if round % 2 == 0 {
+                    pipeline.set_state(gst::State::Paused).unwrap();
+                    pipeline.state(gst::ClockTime::from_seconds(10)).0.unwrap();
+                }
+                pipeline.set_state(gst::State::Playing).unwrap();
+                std::thread::sleep(Duration::from_millis(30));
+                pipeline.set_state(gst::State::Null).unwrap();
+            }
+        });
+    }
+}
+
+/// A frame of a delayed stream waits for its time in `render`, and so does the flush of a seek for
+/// the frame.
+#[test]
+fn flushes_end_the_wait_of_a_delayed_stream() {
+    for is_live in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let pipeline = launch(&format!(
+            "videotestsrc is-live={is_live} num-buffers=3000 ! \
+             video/x-raw,format=GRAY8,width=16,height=8,framerate=30/1 ! \
+             framesharesink wait-for-connection=true socket-path={}/s",
+            folder.path().display()
+        ));
+        pipeline.set_state(gst::State::Playing).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        let reader = Reader::watch(launch(&format!(
+            "framesharesrc name=source socket-path={}/s policy=lossless connection-timeout=20000000000 ! \
+             fakesink name=end sync=false enable-last-sample=false",
+            folder.path().display()
+        )));
+        frames(&reader, 5);
+        let seeking = pipeline.clone();
+        in_a_minute("a flush waits for a frame", move || {
+            for at in 0..20 {
+                let _ = seeking.seek_simple(gst::SeekFlags::FLUSH, gst::ClockTime::from_mseconds(at * 10));
+                std::thread::sleep(Duration::from_millis(at * 3));
+            }
+            seeking.set_state(gst::State::Null).unwrap();
+        });
+    }
 }
 
 /// A frame of a delayed stream waits for its time in `render`. `GstBaseSink` prepares it once more
