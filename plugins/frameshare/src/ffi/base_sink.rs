@@ -84,16 +84,16 @@ fn parent_wait_event<T: PacedSinkImpl>(
 }
 
 /// Waits until the element plays, with a buffer or an event, as `GstBaseSink` does before it waits
-/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only, before
-/// and after each wait.
+/// for the clock; returns at once if it plays. To be called in `render` and `wait_event` only,
+/// before and after each wait.
 ///
 /// # Errors
 /// [`gst::FlowError::Flushing`] also during a flush that began before this call, for which
 /// `gst_base_sink_do_preroll` alone would wait (GStreamer 1.22).
 pub(crate) fn preroll<T: PacedSinkImpl>(imp: &T, object: &gst::MiniObjectRef) -> Result<(), gst::FlowError> {
     let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
-    // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, which guards
-    // the flag, and which this function wants; instance and object outlive the call.
+    // SAFETY: `GstBaseSink` calls `render` and `wait_event` with the preroll lock held, which
+    // guards the flag, and which this function wants; instance and object outlive the call.
     let flow = unsafe {
         if (*sink).flushing != glib::ffi::GFALSE {
             return Err(gst::FlowError::Flushing);

@@ -13,9 +13,10 @@
 //!
 //! Each lock is a leaf: held for a lookup, a copy or a swap, and never while anything is posted,
 //! pushed, queried, emitted or waited for. `render`, `prepare` and `wait_event` run under
-//! `GstBaseSink`'s preroll lock, which `wait_preroll` releases, and under the pad's stream lock, as
-//! caps, flush-stop and queries in order with buffers do: these find `input` in its place. `unlock`
-//! is called without either, from any thread.
+//! `GstBaseSink`'s preroll lock, which each of their waits releases (`ffi/base_sink.rs`), and under
+//! the pad's stream lock, as caps, flush-stop and queries in order with buffers do: these find
+//! `input` in its place. `unlock` is called without either, from any thread, and `unlock_stop` with
+//! the preroll lock.
 
 use super::{
     arrival::Arrival,

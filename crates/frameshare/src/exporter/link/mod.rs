@@ -428,8 +428,9 @@ impl Link {
         self.leases.offer(entry, area, sequence, unit, kind, signals)
     }
 
-    /// Publishes the offered frame, if there is one, or adds it to the backlog. Writes the number of
-    /// the reader's messages into the descriptor, which all readers share: no other code reads it.
+    /// Publishes the offered frame, if there is one, or adds it to the backlog. Writes the number
+    /// of the reader's messages into the descriptor, which all readers share: no other code reads
+    /// it.
     pub fn publish(&mut self, descriptor: &mut Descriptor) {
         if !self.backlog.publish(descriptor) {
             descriptor.messages = self.messages;
