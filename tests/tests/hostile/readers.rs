@@ -171,15 +171,20 @@ fn ten_thousand_connections_leave_nothing_behind() {
         check("fill", all.each_mut().map(|one| one.wait_for("full")["readers"].clone()));
         all
     };
-    let attack = |count: usize| {
-        let all = USERS.map(|by| hostile(by, "connect", &(count / USERS.len()).to_string()));
-        check("connect", all.map(|one| one.expect_success().events("done")[0]["readers"].clone()));
-        fill().iter_mut().for_each(Process::kill);
+    let wait_until_honest_is_alone = || {
         wait_until("the honest reader is the only one", || {
             let snapshot = Observer::connect(&endpoint, PATIENCE);
             snapshot.is_ok_and(|observer| observer.latest().readers.len() == 1)
         });
     };
+    let attack = |count: usize| {
+        let all = USERS.map(|by| hostile(by, "connect", &(count / USERS.len()).to_string()));
+        check("connect", all.map(|one| one.expect_success().events("done")[0]["readers"].clone()));
+        fill().iter_mut().for_each(Process::kill);
+        wait_until_honest_is_alone();
+    };
+    // The exporter publishes from its first reader on.
+    wait_until_honest_is_alone();
     attack(1_000);
     let before = Census::in_run(exporter.pid(), &run).with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
     // One more for each connection would be thousands.
