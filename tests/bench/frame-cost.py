@@ -7,7 +7,8 @@
   tests/bench/frame-cost.py write    counts, and writes frame-cost.json
 
 The program `crates/frameshare/benches/frame_cost.rs` runs under callgrind, so the load of the machine changes nothing. A
-line is counted if every frame executes it: between two frames a core sleeps and loses these lines from its caches. Needs
+line is counted if every frame executes it: between two frames a core sleeps and loses these lines from its caches. The
+C library is not counted, which has other code for other processors. Figures of another compiler are not compared. Needs
 valgrind; the release build of the program takes a minute.
 """
 
@@ -61,7 +62,7 @@ def count(program: str, functions: list[str], readers: int, state: str) -> dict[
                 # The next line has the cost of the called function, which is counted there.
                 is_call = True
             elif text.startswith("0x"):
-                if not is_call:
+                if not is_call and object_file == f"ob={program}":
                     address, *_, times = text.split()
                     line = (object_file, int(address, 16) // LINE)
                     lines[line] = max(lines.get(line, 0), int(times))
@@ -84,14 +85,17 @@ def main() -> None:
         for readers in (1, 8)
         for step, (state, functions) in STEPS.items()
     }
-    before = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    worse = []
+    compiler = subprocess.run(["rustc", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    before, worse = table.get("figures", {}), []
     for name, figures in found.items():
         last = before.get(name, {})
         print(f"{name}: " + ", ".join(f"{value} {what} ({last.get(what, 'new')})" for what, value in figures.items()))
         worse += [f"{name}: {what}" for what, value in figures.items() if value > MORE[what] * last.get(what, value)]
     if sys.argv[1:] == ["write"]:
-        TABLE.write_text(json.dumps(found, indent=2) + "\n")
+        TABLE.write_text(json.dumps({"compiler": compiler, "figures": found}, indent=2) + "\n")
+    elif table.get("compiler") != compiler:
+        print(f"SKIP frame-cost: counted with {compiler}, and before with {table.get('compiler')}")
     elif worse:
         sys.exit(f"FAIL frame-cost: above tests/bench/frame-cost.json: {'; '.join(worse)}")
     else:
