@@ -18,6 +18,9 @@ use std::{
 
 type Panic = Box<dyn Any + Send>;
 
+/// Maximum number of panics of destructors of panics, one in another, that are dropped.
+const MAX_PANICS: u32 = 16;
+
 /// A call of the application that continues panics of foreign code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
@@ -156,11 +159,16 @@ fn log_and_discard(panic: Panic) {
     discard(panic);
 }
 
-/// Drops a panic, whose destructor is foreign code, too.
+/// Drops a panic, whose destructor is foreign code, too. One that panics again and again is leaked.
 fn discard(panic: Panic) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        mem::forget(again);
+    let mut panic = panic;
+    for _ in 0..MAX_PANICS {
+        match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            Ok(()) => return,
+            Err(again) => panic = again,
+        }
     }
+    mem::forget(panic);
 }
 
 /// Logs. The logger is foreign code.
