@@ -70,12 +70,12 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	tools/charts.py --check
 	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | xargs tools/check-language
 
-# Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
+# Built apart: under `--cfg loom` the words of the queue's tests are loom's.
 .PHONY: loom
 loom: ## search the queue's memory orderings for races
 	@tools/setup.sh build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
-		cargo test --release --locked --package frameshare --lib queue
+		cargo test --release --locked --package frameshare-queue --lib
 
 .PHONY: test-long
 test-long: ## kill, stop and restart ten times as often as `make test` does

@@ -23,7 +23,7 @@ under() { # SANITIZER CARGO-TEST-ARGUMENTS...
 export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
 # The examples are programs that cargo would build anew.
 examples=(--skip export_and_read_every_frame --skip published_behind_any_stream)
-under address -p frameshare-protocol -p frameshare --lib --tests -- "${examples[@]}"
+under address -p frameshare-protocol -p frameshare-queue -p frameshare --lib --tests -- "${examples[@]}"
 ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Tests that load the plugin into another program are skipped.
 ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus
@@ -38,4 +38,4 @@ faults=(sink_admits_allowed killed_exporter_is_error readers_wait_for_stopped ab
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test faults -- "${faults[@]/#/--skip=}"
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test lifecycle -- cycles:: of_one_process_do_not_mix \
   restarts::reader_keeps restarts::frames_of restarts::readers_go_on
-under thread -p frameshare --lib --tests -- "${examples[@]}"
+under thread -p frameshare-queue -p frameshare --lib --tests -- "${examples[@]}"

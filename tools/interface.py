@@ -38,7 +38,7 @@ EXPERIMENTAL = [
     "pad framesharesink.sink: .*memory:DMABuf",
     "rust (?!.*udmabuf).*[Dd]ma_?[Bb]uf",
     # parts of the engine below readers and exporters
-    "rust frameshare::(machine|queue)",
+    "rust frameshare::machine",
     "rust frameshare::memory::(?!Address|MemoryError|MemoryFault|Operation)",
     "rust frameshare::fence::(?!Written|FenceError|FenceFault)",
     # conversion to RGB, and results of models

@@ -16,7 +16,7 @@ tools/setup.sh build play guests || exit
 logs=${CARGO_TARGET_DIR:-$repo/target}/guests
 list=$logs/tests.tsv
 mkdir -p "$logs"
-packages=(--package frameshare --package frameshare-tests --package gst-plugin-frameshare)
+packages=(--package frameshare --package frameshare-queue --package frameshare-tests --package gst-plugin-frameshare)
 cargo build --locked "${packages[@]}" --package frameshare-tools &&
   cargo test --locked "${packages[@]}" --no-run --message-format=json | tests/guests/list.py >"$list" || exit
 

@@ -34,7 +34,7 @@ build() {
     cargo "$@" --locked --target "$triple"
 }
 build build --package gst-plugin-frameshare --package frameshare-tools --package frameshare-tests
-build test --package frameshare-cuda --package frameshare --package frameshare-tests --package gst-plugin-frameshare \
+build test --package frameshare-cuda --package frameshare-queue --package frameshare --package frameshare-tests --package gst-plugin-frameshare \
   --no-run --message-format=json | tests/guests/list.py >"$list"
 
 [ $# -gt 0 ] || set -- arm64 arm64-16k

@@ -29,18 +29,28 @@ const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 6] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2"];
 
-const LAYERS: [Layer; 10] = [
+const LAYERS: [Layer; 12] = [
     // Below all: state that a forked child does not share with its parent.
     Layer { name: "frameshare-process", uses: &[], never: &GSTREAMER },
     // Messages and shared layouts: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
+    // The queue of one reader, on words of any kind: the engine's, loom's, a simulator's.
+    Layer { name: "frameshare-queue", uses: &["frameshare-protocol"], never: &SYSTEM },
+    // The decisions of exporters and readers: no I/O, no CUDA.
+    Layer { name: "frameshare-core", uses: &["frameshare-protocol", "frameshare-queue"], never: &SYSTEM },
     // The only crate that calls CUDA. Engine and plugin use it.
     Layer { name: "frameshare-cuda", uses: &["frameshare-process"], never: &[] },
     // The engine: no GStreamer, no driver call of its own. Of CUDA it re-exports the types of its
     // signatures only.
     Layer {
         name: "frameshare",
-        uses: &["frameshare-process", "frameshare-protocol", "frameshare-cuda"],
+        uses: &[
+            "frameshare-process",
+            "frameshare-protocol",
+            "frameshare-queue",
+            "frameshare-core",
+            "frameshare-cuda",
+        ],
         never: &[],
     },
     Layer { name: "gst-cuda", uses: &[], never: &[] },
@@ -320,8 +330,9 @@ fn import_cycles_are_reported() {
     assert_eq!(cycles(&folder("mod y;\nuse y::Y;\npub struct X(Y);\n")), [["x/mod.rs", "x/y.rs"]]);
 }
 
-/// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the
-/// protocol, which reads what other processes wrote, forbids it so that no file can lift the rule.
+/// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over. The
+/// protocol and the queue, which read what other processes wrote, forbid it, so that no file can
+/// lift the rule.
 #[test]
 fn unsafe_code_is_fenced() {
     for package in metadata()["packages"].as_array().expect("metadata lists packages") {
@@ -332,7 +343,7 @@ fn unsafe_code_is_fenced() {
             "{} leaves the workspace's lints",
             manifest.display()
         );
-        if package["name"] == "frameshare-protocol" {
+        if ["frameshare-protocol", "frameshare-queue"].iter().any(|name| package["name"] == *name) {
             let root = manifest.with_file_name("src").join("lib.rs");
             let text = fs::read_to_string(&root).expect("the crate's root can be read");
             assert!(

@@ -98,7 +98,6 @@
 //! - [`memory`]: one trait, and an implementation for each kind of memory
 //! - [`fence`]: one trait, and an implementation for each kind of fence
 //! - `gpu`: drops that wait until the GPU is done with a resource
-//! - [`queue`]: descriptor queues, claims and releases in shared pages
 //! - [`exporter`]: admission, publication, reclaim, retirement
 //! - [`reader`]: connection, delivery, release, reconnection
 //! - [`machine`]: abilities of the kernel that streams depend on
@@ -106,51 +105,29 @@
 //! - [`video`]: formats of raw video, and the planes of their frames
 //! - [`event`], [`flags`]: events in order with frames; flags of frames
 
-#[cfg(all(doctest, not(loom)))]
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;
 
-mod atomic;
-pub mod queue;
-
-// Under loom only the queue is built: everything else makes system calls.
-#[cfg(not(loom))]
 mod endpoint;
-#[cfg(not(loom))]
 pub mod event;
-#[cfg(not(loom))]
 pub mod exporter;
-#[cfg(not(loom))]
 pub mod fence;
 pub mod flags;
-#[cfg(not(loom))]
 mod foreign;
-#[cfg(not(loom))]
 mod gpu;
-#[cfg(not(loom))]
 pub mod machine;
-#[cfg(not(loom))]
 pub mod memory;
-#[cfg(not(loom))]
 mod named_folder;
-#[cfg(not(loom))]
 pub mod observer;
-#[cfg(not(loom))]
 mod options;
-#[cfg(not(loom))]
 pub mod reader;
-#[cfg(not(loom))]
 mod service;
-#[cfg(not(loom))]
 mod streams;
-#[cfg(not(loom))]
 mod sys;
-#[cfg(not(loom))]
 pub mod video;
-#[cfg(not(loom))]
 mod wait;
 
-#[cfg(not(loom))]
 pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
@@ -164,7 +141,6 @@ pub use {
 
 /// Types of CUDA in the signatures of this crate. Copies, events, memory and all else are in the
 /// `frameshare_cuda` crate.
-#[cfg(not(loom))]
 pub mod cuda {
     pub use frameshare_cuda::{
         Error, Result, capture,

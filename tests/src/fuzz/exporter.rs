@@ -14,7 +14,6 @@ use frameshare::{
     Endpoint, EntryIndex, Interrupt, Policy, Sequence, Wait,
     exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
-    queue::Consumer,
     reader::{self, Item, Reader},
 };
 use frameshare_protocol::{
@@ -23,6 +22,7 @@ use frameshare_protocol::{
     message::{Observe, Reason, ToExporter},
     page::{Claim, ClaimState, claim_at},
 };
+use frameshare_queue::Consumer;
 use rustix::{
     fs::{FallocateFlags, fallocate},
     net::SendFlags,
@@ -124,7 +124,7 @@ impl Fixture {
         let Ok(hostile) = RawReader::join(&self.path, hello(policy, credit)) else { return };
         let credit = hostile.welcome.credit as usize;
         let page = frameshare_protocol::page::claims_size(credit);
-        let consumer = Consumer::new(&*hostile.queue, &*hostile.claims, credit).expect("the page is ready");
+        let consumer = Consumer::new(&hostile.queue, &hostile.claims, credit).expect("the page is ready");
         for _ in 0..64 {
             if choices.is_over() {
                 break;

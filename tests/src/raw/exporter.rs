@@ -3,13 +3,12 @@
 //! Exporter side of the protocol without the engine: a socket and shared pages.
 
 use super::{Channel, Listener, Page, Seals, encoded, memfd};
-use frameshare::{
-    Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, queue::Producer,
-};
+use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId};
 use frameshare_protocol::{
     message::{Format, ToReader, Welcome},
     page::{claim_at, claims_size, metadata_size, queue_size},
 };
+use frameshare_queue::Producer;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
     io,

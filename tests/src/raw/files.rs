@@ -8,6 +8,7 @@
 //! process shrinks an unsealed file, access raises SIGBUS, which some tests provoke.
 #![allow(unsafe_code)]
 
+use frameshare_cuda::order;
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     mm::{MapFlags, ProtFlags, mmap, munmap},
@@ -121,6 +122,23 @@ impl Deref for Page {
         // SAFETY: the range stays mapped until `self` is dropped, is page-aligned, and only whole
         // words are counted.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
+    }
+}
+
+/// As the engine's pages, so that the simulated driver sees the order of a peer's accesses.
+impl frameshare_queue::Page for Page {
+    type Word = AtomicU64;
+
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+
+    fn before_store(&self, word: &AtomicU64) {
+        order::before_store(word);
+    }
+
+    fn after_load(&self, word: &AtomicU64) {
+        order::after_load(word);
     }
 }
 

@@ -4,7 +4,7 @@
 //! (docs/verification.md).
 //!
 //! Code that depends on the memory model (the claim word, the waiting flags) is explored by loom
-//! itself (crates/frameshare/src/queue/tests.rs). The models here cover the rules above it, with
+//! itself (crates/frameshare-queue/src/tests.rs). The models here cover the rules above it, with
 //! processes that die at any step. Each model has faults as negative controls: with a fault, it
 //! must find the violated property.
 

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! 1. Every decision is made from the private `State`; values that readers write are checked
-//!    against it (see [`queue`](crate::queue)).
+//!    against it (see [`frameshare_queue`]).
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
 //! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with a kept

@@ -48,8 +48,9 @@ pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
 pub use wait::Spun;
 
-use crate::{Interrupt, endpoint::Endpoint, queue::Sleeper, sys::Timeout};
+use crate::{Interrupt, endpoint::Endpoint, sys::Timeout};
 use connection::{Connection, Search};
+use frameshare_queue::Sleeper;
 use parts::{Patience, Reconnection};
 use readiness::Readiness;
 use std::{

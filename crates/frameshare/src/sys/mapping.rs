@@ -11,6 +11,8 @@
 //! so it is only handed out as atomics or as a raw pointer.
 #![allow(unsafe_code)]
 
+use frameshare_cuda::order;
+use frameshare_queue::Page;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::{
     io,
@@ -110,6 +112,27 @@ impl Deref for Words {
         // SAFETY: mapped as long as `self` lives, and other processes' writes meet atomics only;
         // the start is page-aligned, and only whole words are counted.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len / 8) }
+    }
+}
+
+/// The words of a queue. The simulated driver learns which of them order accesses of several
+/// processes.
+impl Page for Words {
+    type Word = AtomicU64;
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+
+    #[inline]
+    fn before_store(&self, word: &AtomicU64) {
+        order::before_store(word);
+    }
+
+    #[inline]
+    fn after_load(&self, word: &AtomicU64) {
+        order::after_load(word);
     }
 }
 

@@ -12,12 +12,12 @@ use crate::{
     },
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::select::Selected,
-    queue::{Ordered, Producer, Revocation, Sleeper},
     sys::{Now, Words},
 };
 use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Sequence, message::Reason, page::ClaimState,
 };
+use frameshare_queue::{Ordered, Producer, Revocation, Sleeper, Violation};
 use std::{
     mem,
     time::{Duration, Instant},
@@ -477,6 +477,6 @@ fn fence_failed(error: FenceError) -> Ending {
     Ending::new(reason, error.to_string())
 }
 
-fn violation(violation: crate::queue::Violation) -> Ending {
+fn violation(violation: Violation) -> Ending {
     Ending::new(Reason::Violation, violation.to_string())
 }

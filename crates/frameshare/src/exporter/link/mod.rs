@@ -39,7 +39,6 @@ use super::{
 use crate::{
     fence::{ExporterFence, Signals},
     memory::{Allocator, accounts::Full, select::Selected},
-    queue::Producer,
     sys::{Now, Peer, Sleepers, Wake, Words},
 };
 use backlog::Waiting;
@@ -47,6 +46,7 @@ use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId,
     message::{GpuUuid, Hello, Reason, ToReader},
 };
+use frameshare_queue::Producer;
 use imports::Imports;
 use outbox::{Outbox, Unsent};
 use stall::Stall;

@@ -3,10 +3,8 @@
 //! The sockets that connect the exporter with one reader.
 
 use super::{Liveness, WakesDue};
-use crate::{
-    queue::Sleeper,
-    sys::{Sleepers, Socket, Wake, WakeGroup},
-};
+use crate::sys::{Sleepers, Socket, Wake, WakeGroup};
+use frameshare_queue::Sleeper;
 use std::{mem, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 /// Owns the sockets of one reader, what it sleeps on, and what shows the end of its process. The

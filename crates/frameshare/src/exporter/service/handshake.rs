@@ -15,7 +15,6 @@ use crate::{
         state::{Left, Promise, Shared, Shares},
     },
     memory::{Purpose, host::HostFile},
-    queue::Producer,
     service::before_blocking,
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, files_left, memfd},
 };
@@ -24,6 +23,7 @@ use frameshare_protocol::{
     message::{Hello, Reason},
     page::{claims_size, queue_size},
 };
+use frameshare_queue::Producer;
 use std::sync::{Arc, atomic::Ordering};
 
 /// Maximum number of attempts to hand over kept units that are up to date.

@@ -14,11 +14,11 @@ use crate::{
         link::{Backlog, Ending, Link, WaitingFrame, Weight},
         slot::Slot,
     },
-    queue::order_before_flags,
-    sys::monotonic_ns,
+    sys::{Words, monotonic_ns},
 };
 use frameshare_cuda::context::{Context, Current};
 use frameshare_protocol::{EntryIndex, message::Reason};
+use frameshare_queue::Producer;
 use std::{sync::Arc, time::Instant};
 
 /// Frames that wait for credit, and the bytes of their slots and of their oversized metadata.
@@ -122,7 +122,7 @@ impl State {
         }
         let link = &mut self.readers[index];
         link.publish(&mut frame.descriptor);
-        if link.leases.take_published(order_before_flags()) {
+        if link.leases.take_published(Producer::<Words>::order_before_flags()) {
             link.wake_up();
         }
         // The service thread waits for the reader's next release, or for no further one: whichever

@@ -12,10 +12,10 @@ use crate::{
         unpublished::{NotPublished, Unpublished},
     },
     fence::{Writing, Written},
-    queue::order_before_flags,
-    sys::{Now, monotonic_ns},
+    sys::{Now, Words, monotonic_ns},
 };
 use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence};
+use frameshare_queue::Producer;
 
 /// A publication, as it is offered to readers.
 pub(super) struct Offer<'a> {
@@ -179,7 +179,7 @@ impl State {
     pub(super) fn publish_offered(&mut self, descriptor: &mut Descriptor) {
         self.readers.present_mut().iter_mut().for_each(|link| link.publish(descriptor));
         // One for all readers: it waits until the writes to all their queues are done.
-        let ordered = order_before_flags();
+        let ordered = Producer::<Words>::order_before_flags();
         for link in self.readers.present_mut() {
             if link.leases.take_published(ordered) {
                 link.wake_up();

@@ -31,7 +31,6 @@ use super::{
 use crate::{
     Endpoint,
     foreign::report,
-    queue::Sleeper,
     sys::{Peer, PollSet, Socket, UntrustedFd},
 };
 use areas::Areas;
@@ -41,6 +40,7 @@ use frameshare_protocol::{
     MemoryKind, Sequence,
     message::{Reason, ToExporter, Welcome},
 };
+use frameshare_queue::Sleeper;
 use gpu::Gpu;
 use kept::KeptFile;
 use setup::Shared;

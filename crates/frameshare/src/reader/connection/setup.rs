@@ -8,7 +8,6 @@ use crate::{
         event::ReaderEvents,
         timeline::{ReaderTimeline, TimelinePage},
     },
-    queue::Consumer,
     reader::error::{ConnectError, ProtocolViolation},
     sys::{Mapping, ProcessLock, SealedAgainst, UntrustedFd, Wake, WakeWord, Words, check_memfd},
 };
@@ -21,6 +20,7 @@ use frameshare_protocol::{
     message::Welcome,
     page::{claims_size, metadata_size, queue_size},
 };
+use frameshare_queue::Consumer;
 use std::{io, sync::Arc};
 
 /// The shared objects of a `Welcome`.

@@ -9,10 +9,10 @@
 
 use crate::{
     Interrupt,
-    queue::Sleeper,
     reader::lease::Channel,
     sys::{Drained, Slept, Timeout, WakeWord, is_ready, wait},
 };
+use frameshare_queue::Sleeper;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     io,

@@ -12,7 +12,6 @@ use super::{
 use crate::{
     fence::{FenceError, ReaderFence},
     gpu::{self, DeferredDrop},
-    queue::{Consumer, LastAccess},
     service::Handle,
     sys::{ProcessLock, Socket, Wake, Words},
 };
@@ -21,6 +20,7 @@ use frameshare_protocol::{
     EntryIndex, Sequence,
     message::{Reason, ToExporter},
 };
+use frameshare_queue::{Consumer, LastAccess};
 use std::{
     any::Any,
     sync::{
@@ -281,13 +281,13 @@ mod tests {
     use super::*;
     use crate::{
         fence::{FenceFault, probe::Probe},
-        queue::Producer,
         sys::{Listener, Mapping, Received, Timeout, UntrustedFd, connect, is_ready, memfd, wait},
     };
     use frameshare_protocol::{
         FenceKind,
         page::{claims_size, queue_size},
     };
+    use frameshare_queue::Producer;
     use rustix::event::{PollFd, PollFlags};
     use std::{sync::atomic::AtomicBool, thread, time::Duration};
 

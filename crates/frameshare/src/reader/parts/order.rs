@@ -3,8 +3,9 @@
 //! Order of the messages and frames of one connection.
 
 use super::kept_units::KeptUnits;
-use crate::{event::Event, queue::Taken, reader::error::ProtocolViolation};
+use crate::{event::Event, reader::error::ProtocolViolation};
 use frameshare_protocol::{Descriptor, MemoryKind, Sequence, limits::MAX_BACKLOG, message::Format};
+use frameshare_queue::Taken;
 use std::{collections::VecDeque, sync::Arc};
 
 /// Maximum number of messages that wait for their frames. An exporter that keeps the protocol sends

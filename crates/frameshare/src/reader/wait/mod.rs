@@ -14,13 +14,13 @@ mod windows;
 use super::{config::Config, connection::Connection, error::ReadError, gpu_wait::Recheck, item::Item};
 use crate::{
     Interrupt,
-    queue::Sleeper,
     sys::{
         FineTimer, Timeout,
         backoff::{Backoff, Spin},
         monotonic_ns,
     },
 };
+use frameshare_queue::Sleeper;
 use std::time::{Duration, Instant};
 use windows::{Window, Windows};
 

@@ -16,11 +16,11 @@ mod wakes;
 pub use floods::{connect, fill, stay_silent};
 
 use crate::Result;
-use frameshare::{EntryIndex, Policy, Sequence, queue::Consumer};
-use frameshare_tests::raw::{PATIENCE, RawReader, hello};
+use frameshare::{EntryIndex, Policy, Sequence};
+use frameshare_queue::Consumer;
+use frameshare_tests::raw::{PATIENCE, Page, RawReader, hello};
 use std::{
     path::Path,
-    sync::atomic::AtomicU64,
     thread,
     time::{Duration, Instant},
 };
@@ -108,9 +108,9 @@ fn join(path: &Path) -> Result<RawReader> {
     Ok(RawReader::join(path, hello(Policy::Latest, 4))?)
 }
 
-fn consumer(reader: &RawReader) -> Consumer<&[AtomicU64]> {
+fn consumer(reader: &RawReader) -> Consumer<&Page> {
     let credit = reader.welcome.credit as usize;
-    Consumer::new(&*reader.queue, &*reader.claims, credit).expect("the exporter's page is ready")
+    Consumer::new(&reader.queue, &reader.claims, credit).expect("the exporter's page is ready")
 }
 
 /// Polls until `found` returns a value.

@@ -8,10 +8,10 @@ use crate::{
         frame::Unit,
         link::{Ending, Start},
     },
-    queue::Revocation,
     sys::Now,
 };
 use frameshare_protocol::{AreaIndex, EntryIndex, Sequence, page::ClaimState};
+use frameshare_queue::Revocation;
 
 impl Leases {
     /// Returns a vacant entry for a frame, if there is one. Before, revokes the oldest untaken

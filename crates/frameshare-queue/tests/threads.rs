@@ -9,11 +9,11 @@
 //! Frames are plain memory that both threads reach. The test shows that no two of them do at once.
 #![allow(unsafe_code)]
 
-use frameshare::{
+use frameshare_protocol::{
     Descriptor, EntryIndex, Sequence, SlotId,
-    queue::{Consumer, Producer, Revocation},
+    page::{ClaimState, claims_size, queue_size},
 };
-use frameshare_protocol::page::{ClaimState, claims_size, queue_size};
+use frameshare_queue::{Consumer, Page, Producer, Revocation};
 use std::{
     cell::UnsafeCell,
     hint,
@@ -36,23 +36,24 @@ struct Slots([UnsafeCell<[u64; WORDS]>; SLOTS]);
 unsafe impl Sync for Slots {}
 
 #[derive(Clone)]
-struct Page(Arc<Vec<AtomicU64>>);
+struct Memory(Arc<Vec<AtomicU64>>);
 
-impl Page {
+impl Memory {
     fn new(bytes: usize) -> Self {
         Self(Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
     }
 }
 
-impl std::ops::Deref for Page {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
+impl Page for Memory {
+    type Word = AtomicU64;
+
+    fn words(&self) -> &[AtomicU64] {
         &self.0
     }
 }
 
 /// Takes this number of frames.
-fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
+fn read(consumer: &Consumer<Memory>, slots: &Slots, frames: u64) {
     let (mut last, mut count) = (Sequence(0), 0);
     while count < frames {
         let Some(found) = consumer.oldest() else {
@@ -74,7 +75,7 @@ fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
 }
 
 /// Publishes until the end, revoking frames that are not taken in time.
-fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
+fn write(producer: &Producer<Memory>, slots: &Slots, is_over: &AtomicBool) {
     let mut leases: [Option<(Sequence, usize)>; ENTRIES] = [None; ENTRIES];
     for sequence in (1..).map(Sequence) {
         if is_over.load(Relaxed) {
@@ -127,7 +128,7 @@ impl Drop for End<'_> {
 
 #[test]
 fn queue_alone_orders_frames() {
-    let (queue, claims) = (Page::new(queue_size(ENTRIES)), Page::new(claims_size(ENTRIES)));
+    let (queue, claims) = (Memory::new(queue_size(ENTRIES)), Memory::new(claims_size(ENTRIES)));
     let producer = Producer::new(queue.clone(), claims.clone(), ENTRIES, Sequence(1));
     let consumer = Consumer::new(queue, claims, ENTRIES).expect("the page is ready");
     let slots = Slots(std::array::from_fn(|_| UnsafeCell::new([0; WORDS])));

@@ -2,6 +2,8 @@
 
 //! The descriptor queue between an exporter and one reader: two pages of atomic words and no lock.
 //!
+//! The words of the pages are of any kind (see [`Page`]): the engine's, loom's, a simulator's.
+//!
 //! Each of the queue's entries carries one lease at a time. The exporter writes a descriptor into
 //! an entry and marks its claim `Published`; the reader copies the descriptor and claims it; either
 //! the reader's release or the exporter's revocation frees the entry. Entries become free in any
@@ -27,7 +29,10 @@
 //!
 //! Partner operations carry the same tag, `SYNC(...)`.
 
+#![forbid(unsafe_code)]
+
 mod consumer;
+mod page;
 mod producer;
 #[cfg(test)]
 mod tests;
@@ -46,4 +51,5 @@ pub enum Sleeper {
 }
 
 pub use consumer::{Consumer, LastAccess, Taken};
-pub use producer::{Ordered, Producer, Revocation, Violation, order_before_flags};
+pub use page::{Page, Word};
+pub use producer::{Ordered, Producer, Revocation, Violation};

@@ -2,15 +2,13 @@
 
 //! The reader's half of a queue.
 
-use super::{COPIED, Sleeper};
-use crate::atomic::{AtomicU64, Ordering, fence};
-use frameshare_cuda::order;
+use crate::{COPIED, Page, Sleeper, Word};
 use frameshare_protocol::{
     Ages, Descriptor, EntryIndex, ReaderCopy, Sequence, descriptor,
     descriptor::{Field, InvalidDescriptor},
     page::{Claim, ClaimState, MAGIC, claim_at, claims, counters, counters_at, descriptor_at, queue},
 };
-use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of consecutive revocations of an entry while its descriptor is copied, which
 /// takes far less time than a publication.
@@ -26,14 +24,14 @@ pub struct Consumer<P> {
     woken: AtomicU64,
 }
 
-/// Announces to the simulated driver, when it is dropped, that the reader accesses no frame any
-/// more. The exporter learns of it from the socket, which is closed afterwards.
+/// Announces, when it is dropped, that the reader accesses no frame any more. The exporter learns
+/// of it from the socket, which is closed afterwards.
 #[derive(Debug)]
-pub struct LastAccess<P: Deref<Target = [AtomicU64]>>(P);
+pub struct LastAccess<P: Page>(P);
 
-impl<P: Deref<Target = [AtomicU64]>> Drop for LastAccess<P> {
+impl<P: Page> Drop for LastAccess<P> {
     fn drop(&mut self) {
-        order::before_store(&self.0[claims::SLEEPING]);
+        self.0.before_store(&self.0.words()[claims::SLEEPING]);
     }
 }
 
@@ -46,10 +44,10 @@ pub struct Taken {
     pub descriptor: Descriptor,
 }
 
-impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
+impl<P: Page> Consumer<P> {
     /// Joins a queue of `entries` entries; `None` if the page is not one of this version.
     pub fn new(queue: P, claims: P, entries: usize) -> Option<Self> {
-        (queue[queue::MAGIC].load(Ordering::Acquire) == MAGIC).then(|| Self {
+        (queue.words()[queue::MAGIC].load(Ordering::Acquire) == MAGIC).then(|| Self {
             queue,
             claims,
             entries,
@@ -79,20 +77,20 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             let (entry, sequence) = self
                 .entries()
                 .filter_map(|entry| {
-                    let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
+                    let claim = Claim::decode(self.claims.words()[claim_at(entry)].load(Ordering::Acquire));
                     let open = claim.state == ClaimState::Published && claim.sequence < head;
                     open.then_some((entry, claim.sequence))
                 })
                 .min_by_key(|(_, sequence)| *sequence)?;
             let at = descriptor_at(entry);
             let mut words = [0; descriptor::WORDS];
-            for (value, word) in words.iter_mut().zip(&self.queue[at..at + COPIED]) {
+            for (value, word) in words.iter_mut().zip(&self.queue.words()[at..at + COPIED]) {
                 *value = word.load(Ordering::Relaxed);
             }
             // The copy is of `sequence` only if the entry was not revoked meanwhile: then its claim
             // is unchanged.
-            fence(Ordering::Acquire);
-            let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Relaxed));
+            P::Word::fence(Ordering::Acquire);
+            let claim = Claim::decode(self.claims.words()[claim_at(entry)].load(Ordering::Relaxed));
             if claim == (Claim { sequence, state: ClaimState::Published }) {
                 return Some(Descriptor::decode(&words).and_then(|descriptor| {
                     let honest = descriptor.sequence == sequence;
@@ -115,7 +113,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     /// Returns whether a publication before `before`, made before this call, waits to be taken.
     pub fn has_published(&self, before: Sequence) -> bool {
         self.entries().any(|entry| {
-            let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
+            let claim = Claim::decode(self.claims.words()[claim_at(entry)].load(Ordering::Acquire));
             claim.state == ClaimState::Published && claim.sequence < before
         })
     }
@@ -128,12 +126,12 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         let taken = Claim { sequence, state: ClaimState::Taken };
         // SYNC(claim): release, so that the copy of the descriptor stays before it; acquire, so
         // that reading the frame stays behind it.
-        let word = &self.claims[claim_at(entry)];
+        let word = &self.claims.words()[claim_at(entry)];
         let is_taken = word
             .compare_exchange(published.encode(), taken.encode(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
         if is_taken {
-            order::after_load(word);
+            self.claims.after_load(word);
         }
         is_taken
     }
@@ -143,12 +141,12 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     pub fn release(&self, entry: EntryIndex, sequence: Sequence) -> bool {
         let released = Claim { sequence, state: ClaimState::Released };
         // SYNC(release): all accesses to the frame come before.
-        let word = &self.claims[claim_at(entry)];
-        order::before_store(word);
+        let word = &self.claims.words()[claim_at(entry)];
+        self.claims.before_store(word);
         word.store(released.encode(), Ordering::Release);
         // SYNC(wait): against the exporter's waiting flag.
-        fence(Ordering::SeqCst);
-        let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);
+        P::Word::fence(Ordering::SeqCst);
+        let waiting = self.queue.words()[queue::WAITING].load(Ordering::Relaxed);
         // One wake-up a wait is enough; each wait has a number of its own.
         waiting != 0 && self.woken.swap(waiting, Ordering::Relaxed) != waiting
     }
@@ -169,8 +167,8 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         self.counters()[counters::COPIES + reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn counters(&self) -> &[AtomicU64] {
-        &self.claims[counters_at(self.entries)..][..counters::WORDS]
+    fn counters(&self) -> &[P::Word] {
+        &self.claims.words()[counters_at(self.entries)..][..counters::WORDS]
     }
 
     /// Sets the sleeping flag. Check once more after it. For a sleep on a futex, load its word
@@ -180,28 +178,28 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             Sleeper::Socket => claims::BY_SOCKET,
             Sleeper::Futex => claims::BY_FUTEX,
         };
-        self.claims[claims::SLEEPING].store(how, Ordering::Relaxed);
+        self.claims.words()[claims::SLEEPING].store(how, Ordering::Relaxed);
         // SYNC(sleep): against the exporter's publication.
-        fence(Ordering::SeqCst);
+        P::Word::fence(Ordering::SeqCst);
     }
 
     /// Returns whether the sleeping flag is set: neither this side nor a wake-up has cleared it.
     pub fn is_asleep(&self) -> bool {
-        self.claims[claims::SLEEPING].load(Ordering::Relaxed) != 0
+        self.claims.words()[claims::SLEEPING].load(Ordering::Relaxed) != 0
     }
 
     /// Number of packets that the exporter has sent over the control socket, by its account.
     pub fn packets_sent(&self) -> u64 {
-        self.queue[queue::SENT].load(Ordering::Acquire)
+        self.queue.words()[queue::SENT].load(Ordering::Acquire)
     }
 
     /// Clears the sleeping flag.
     pub fn end_sleep(&self) {
-        self.claims[claims::SLEEPING].store(0, Ordering::Relaxed);
+        self.claims.words()[claims::SLEEPING].store(0, Ordering::Relaxed);
     }
 
     /// The sequence number after the newest publication.
     pub fn head(&self) -> Sequence {
-        Sequence(self.queue[queue::HEAD].load(Ordering::Acquire))
+        Sequence(self.queue.words()[queue::HEAD].load(Ordering::Acquire))
     }
 }

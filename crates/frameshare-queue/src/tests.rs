@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Tests of the queue: alone under std, in every interleaving under loom (`RUSTFLAGS="--cfg loom"
-//! cargo test -p frameshare --lib --release`).
+//! cargo test -p frameshare-queue --lib --release`).
 
 use super::*;
-use crate::atomic::AtomicU64;
 use frameshare_protocol::{
     Descriptor, EntryIndex, Sequence, SlotId,
     page::{ClaimState, claims_size, queue_size},
 };
 
 #[cfg(loom)]
-use loom::{sync::Arc, thread};
+use loom::{
+    sync::{Arc, atomic::AtomicU64},
+    thread,
+};
+use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 const ENTRY: EntryIndex = EntryIndex(0);
 
@@ -32,23 +35,24 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 
 /// A page in ordinary memory, shared by reference count.
 #[derive(Clone)]
-struct Page(Arc<Vec<AtomicU64>>);
+struct Memory(Arc<Vec<AtomicU64>>);
 
-impl Page {
+impl Memory {
     fn new(bytes: usize) -> Self {
         Self(Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
     }
 }
 
-impl std::ops::Deref for Page {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
+impl Page for Memory {
+    type Word = AtomicU64;
+
+    fn words(&self) -> &[AtomicU64] {
         &self.0
     }
 }
 
-fn queue(entries: usize) -> (Producer<Page>, Consumer<Page>) {
-    let (queue, claims) = (Page::new(queue_size(entries)), Page::new(claims_size(entries)));
+fn queue(entries: usize) -> (Producer<Memory>, Consumer<Memory>) {
+    let (queue, claims) = (Memory::new(queue_size(entries)), Memory::new(claims_size(entries)));
     let producer = Producer::new(queue.clone(), claims.clone(), entries, Sequence(1));
     (producer, Consumer::new(queue, claims, entries).expect("the page is ready"))
 }
@@ -68,7 +72,7 @@ fn descriptor(sequence: Sequence) -> Descriptor {
     }
 }
 
-fn take(consumer: &Consumer<Page>) -> Option<Taken> {
+fn take(consumer: &Consumer<Memory>) -> Option<Taken> {
     loop {
         let taken = consumer.oldest()?.expect("descriptors of this test are valid");
         if consumer.claim(taken.entry, taken.descriptor.sequence) {
@@ -136,25 +140,26 @@ fn invalid_claim_words_are_violations() {
 
 /// A page that changes with every load.
 #[cfg(not(loom))]
-struct Flickering(Page);
+struct Flickering(Memory);
 
 #[cfg(not(loom))]
-impl std::ops::Deref for Flickering {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
+impl Page for Flickering {
+    type Word = AtomicU64;
+
+    fn words(&self) -> &[AtomicU64] {
         use frameshare_protocol::page::{Claim, claim_at};
-        let word = &self.0[claim_at(ENTRY)];
-        let sequence = Claim::decode(word.load(crate::atomic::Ordering::Relaxed)).sequence.next();
+        let word = &self.0.words()[claim_at(ENTRY)];
+        let sequence = Claim::decode(word.load(Ordering::Relaxed)).sequence.next();
         let claim = Claim { sequence, state: ClaimState::Published };
-        word.store(claim.encode(), crate::atomic::Ordering::Relaxed);
-        &self.0
+        word.store(claim.encode(), Ordering::Relaxed);
+        self.0.words()
     }
 }
 
 #[cfg(not(loom))]
 #[test]
 fn oldest_fails_on_unstable_claim_word() {
-    let (queue, claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+    let (queue, claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
     Producer::new(queue.clone(), claims.clone(), 1, Sequence(u64::MAX));
     let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
     let found = consumer.oldest().expect("something is published").unwrap_err();
@@ -164,13 +169,13 @@ fn oldest_fails_on_unstable_claim_word() {
 #[cfg(loom)]
 mod interleavings {
     use super::*;
-    use crate::atomic::{Ordering, fence};
     use frameshare_protocol::page::{self, Claim};
+    use loom::sync::atomic::fence;
 
     /// An exporter that overwrites untaken frames, against a reader that takes: every taken frame
     /// is whole, in order, and leased to the reader only.
-    fn overwrite_against_take(claim: fn(&Consumer<Page>, &Page, &Taken) -> bool) {
-        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+    fn overwrite_against_take(claim: fn(&Consumer<Memory>, &Memory, &Taken) -> bool) {
+        let (pages_queue, pages_claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
         producer.publish(ENTRY, &descriptor(Sequence(1)));
@@ -182,8 +187,9 @@ mod interleavings {
                 if claim(&consumer, &pages_claims, &found) {
                     let sequence = found.descriptor.sequence;
                     assert_eq!(found.descriptor, descriptor(sequence), "a torn descriptor");
-                    let now =
-                        Claim::decode(pages_claims[page::claim_at(found.entry)].load(Ordering::Relaxed));
+                    let now = Claim::decode(
+                        pages_claims.words()[page::claim_at(found.entry)].load(Ordering::Relaxed),
+                    );
                     assert_eq!(now.sequence, sequence, "a recycled entry was taken");
                     assert!(sequence > seen, "out of order");
                     seen = sequence;
@@ -212,7 +218,7 @@ mod interleavings {
     fn claim_without_sequence_number_takes_reused_entry() {
         model(|| {
             overwrite_against_take(|_, claims, found| {
-                let word = &claims[page::claim_at(found.entry)];
+                let word = &claims.words()[page::claim_at(found.entry)];
                 let now = Claim::decode(word.load(Ordering::Relaxed));
                 let taken = Claim { state: ClaimState::Taken, ..now };
                 now.state == ClaimState::Published
@@ -241,10 +247,10 @@ mod interleavings {
     /// A reader that falls asleep against a publication in its queue, by `publish`: a sleeping
     /// reader always gets a wake-up.
     fn sleep_against(
-        announce: fn(&Consumer<Page>, &Page),
-        publish: impl FnOnce(&Producer<Page>) -> bool + Send + 'static,
+        announce: fn(&Consumer<Memory>, &Memory),
+        publish: impl FnOnce(&Producer<Memory>) -> bool + Send + 'static,
     ) {
-        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+        let (pages_queue, pages_claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
         let exporter = thread::spawn(move || publish(&producer));
@@ -254,7 +260,7 @@ mod interleavings {
         assert!(!sleeps || woken, "a sleeping side without a wake-up");
     }
 
-    fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
+    fn sleep_against_publish(announce: fn(&Consumer<Memory>, &Memory)) {
         sleep_against(announce, |producer| {
             producer.publish(ENTRY, &descriptor(Sequence(1)));
             producer.reader_sleeps()
@@ -269,7 +275,7 @@ mod interleavings {
     /// Publishes into two queues, of which the first one has no reader, with `order` before the
     /// flags of both.
     fn sleep_against_publish_for_two(order: fn() -> Ordered) {
-        let announce = |consumer: &Consumer<Page>, _: &Page| consumer.announce_sleep(Sleeper::Socket);
+        let announce = |consumer: &Consumer<Memory>, _: &Memory| consumer.announce_sleep(Sleeper::Socket);
         sleep_against(announce, move |producer| {
             let (first, _) = queue(1);
             for producer in [&first, producer] {
@@ -282,7 +288,7 @@ mod interleavings {
 
     #[test]
     fn one_fence_orders_publications_for_several_readers() {
-        model(|| sleep_against_publish_for_two(order_before_flags));
+        model(|| sleep_against_publish_for_two(Producer::<Memory>::order_before_flags));
     }
 
     /// Negative control: flags are checked without the fence.
@@ -297,13 +303,15 @@ mod interleavings {
     #[should_panic(expected = "a sleeping side without a wake-up")]
     fn sleeping_reader_without_fence_is_not_woken() {
         model(|| {
-            sleep_against_publish(|_, claims| claims[page::claims::SLEEPING].store(1, Ordering::Relaxed))
+            sleep_against_publish(|_, claims| {
+                claims.words()[page::claims::SLEEPING].store(1, Ordering::Relaxed)
+            })
         });
     }
 
     /// A reader that falls asleep on a futex against a publication and the wake-up that follows.
     /// `fall_asleep` returns the value of the word that the reader sleeps with, if it sleeps.
-    fn futex_sleep_against_publish(fall_asleep: fn(&Consumer<Page>, &AtomicU64) -> Option<u64>) {
+    fn futex_sleep_against_publish(fall_asleep: fn(&Consumer<Memory>, &AtomicU64) -> Option<u64>) {
         let (producer, consumer) = queue(1);
         let word = Arc::new(AtomicU64::new(0));
         let group = word.clone();
@@ -344,7 +352,7 @@ mod interleavings {
 
     /// A message that is sent while a reader falls asleep: the reader sees the number of packets,
     /// or gets a wake-up.
-    fn sleep_against_send(send: fn(&Producer<Page>) -> bool) {
+    fn sleep_against_send(send: fn(&Producer<Memory>) -> bool) {
         let (producer, consumer) = queue(1);
         let exporter = thread::spawn(move || send(&producer));
         consumer.announce_sleep(Sleeper::Futex);
@@ -377,8 +385,8 @@ mod interleavings {
     }
 
     /// An exporter that falls asleep against a release.
-    fn wait_against_release(announce: fn(&Producer<Page>, &Page)) {
-        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+    fn wait_against_release(announce: fn(&Producer<Memory>, &Memory)) {
+        let (pages_queue, pages_claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue.clone(), pages_claims, 1).unwrap();
         producer.publish(ENTRY, &descriptor(Sequence(1)));
@@ -399,7 +407,9 @@ mod interleavings {
     #[test]
     #[should_panic(expected = "a sleeping side without a wake-up")]
     fn waiting_exporter_without_fence_is_not_woken() {
-        model(|| wait_against_release(|_, queue| queue[page::queue::WAITING].store(1, Ordering::Relaxed)));
+        model(|| {
+            wait_against_release(|_, queue| queue.words()[page::queue::WAITING].store(1, Ordering::Relaxed))
+        });
     }
 
     /// The reader's accesses to a frame precede the exporter's observation of its release.
