@@ -4,3 +4,4 @@
 
 pub mod exporter;
 pub mod reader;
+pub mod selected;

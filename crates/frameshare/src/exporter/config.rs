@@ -8,6 +8,7 @@ use crate::{
     options::options,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
 };
+use frameshare_core::exporter::limits::{self, Limits};
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind, MemoryKind,
@@ -41,6 +42,16 @@ pub enum SlowReaders {
     QueueThenWait,
     /// As above; beyond the limits of the backlog they are evicted: for live sources.
     QueueThenDisconnect,
+}
+
+impl From<SlowReaders> for limits::SlowReaders {
+    fn from(slow_readers: SlowReaders) -> Self {
+        match slow_readers {
+            SlowReaders::Wait => Self::Wait,
+            SlowReaders::QueueThenWait => Self::QueueThenWait,
+            SlowReaders::QueueThenDisconnect => Self::QueueThenDisconnect,
+        }
+    }
 }
 
 /// Frames that are kept for readers that join later. As text it is their number.
@@ -252,11 +263,21 @@ impl Config {
         peer.is_own() || self.trusted_uids.contains(&peer.uid)
     }
 
-    /// Returns whether frames may wait for this reader in a backlog.
-    pub(super) fn may_queue(&self, peer: &Peer) -> bool {
-        self.slow_readers != SlowReaders::Wait
-            && self.max_queued_bytes > 0
-            && (peer.is_own_or_root() || self.queue_for_other_users)
+    /// The limits of the stream.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            max_slots: self.max_slots,
+            max_held: self.max_held_limit,
+            reader_timeout: self.reader_timeout,
+            slow_readers: self.slow_readers.into(),
+            keeps_frames: self.history.keeps_frames(),
+            history_pause: self.history_pause,
+            max_queued_bytes: self.max_queued_bytes,
+            max_queued_time: self.max_queued_time,
+            fence_timeout: self.fence_timeout,
+            max_retired_bytes: self.max_retired_bytes,
+            max_gop_bytes: self.max_gop_bytes,
+        }
     }
 
     /// Returns whether a reader is trusted with memory: it can trace the exporter, or the owner has

@@ -2,26 +2,15 @@
 
 //! Frames to be published.
 
-use super::{error::Interrupted, observe::ReaderInfo, slot::Slot};
+use super::{error::Interrupted, resources::Resources, slot::Slot};
 use crate::fence::Written;
+use frameshare_core::exporter::{notice::ReaderInfo, unit::Unit, unpublished::NotPublished};
 use frameshare_protocol::{
     Descriptor, Plane,
     descriptor::Field,
     limits::{MAX_PAYLOAD, MAX_PLANES},
 };
 use std::{any::Any, fmt};
-
-/// Dependency of a frame on those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
-    /// Independent of other frames, as all raw video and audio. The exporter keeps no copy of it.
-    #[default]
-    Whole,
-    /// The first unit of a group of pictures of an encoded stream: decoding can start here.
-    Key,
-    /// Cannot be decoded without the units before it, back to the last key unit.
-    Delta,
-}
 
 /// A frame to be published.
 pub struct Frame<'a> {
@@ -196,6 +185,19 @@ pub enum PublishError {
     /// The frame's fields are invalid.
     #[error("the frame cannot be published: {0}")]
     Invalid(#[from] InvalidFrame),
+}
+
+impl From<NotPublished<Resources>> for PublishError {
+    fn from(why: NotPublished<Resources>) -> Self {
+        match why {
+            NotPublished::Closed => Self::Closed,
+            NotPublished::Retired => Self::Invalid(InvalidFrame::Retired),
+            NotPublished::OverlappingRows { plane } => Self::Invalid(InvalidFrame::OverlappingRows { plane }),
+            NotPublished::WouldWait => Self::WouldWait,
+            NotPublished::NotForAll { reader, why } => Self::NotForAll(CannotAdopt { reader, why }),
+            NotPublished::Gpu(error) => Self::Gpu(error),
+        }
+    }
 }
 
 impl From<Interrupted> for PublishError {

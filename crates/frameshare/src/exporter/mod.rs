@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! 1. Every decision is made from the private `State`; values that readers write are checked
-//!    against it (see [`frameshare_queue`]).
+//!    against it (see [`queue`](crate::queue)).
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
 //! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with a kept
@@ -29,20 +29,21 @@ mod config;
 mod delivery;
 mod error;
 mod frame;
-mod link;
 mod observe;
-mod parts;
 mod resources;
 mod service;
 mod slot;
 mod state;
-mod unpublished;
 mod video;
 
 pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted, UseGpuError};
-pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
-pub use observe::{DmaBufStats, Notice, ReaderInfo, ReaderStats, Stats};
+pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
+pub use frameshare_core::exporter::{
+    notice::{Notice, ReaderInfo},
+    statistics::{DmaBufStats, ReaderStats, Stats},
+    unit::Unit,
+};
 pub use slot::{AcquireError, Draft, Purpose, Slot};
 pub use video::{NewFrame, VideoExporter, VideoExporterError};
 
@@ -58,14 +59,17 @@ use crate::{
     sys::{BindFailure, Listener, Timeout},
 };
 use delivery::backpressure;
+use frameshare_core::exporter::{
+    slot::{NoSlot, Purpose as Place, Vacancy},
+    state::State as Decisions,
+};
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
     MemoryKind, Sequence,
     message::{Format, Reason},
 };
-use link::is_exhausted;
+use resources::{Resources, is_exhausted};
 use service::Service;
-use slot::Vacancy;
 use state::{Shared, State};
 use std::{any::Any, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -135,14 +139,14 @@ impl Exporter {
         if event.payload.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD {
             return Err(EventTooLong(event.payload.len()));
         }
-        self.call(|state| state.send_event(event));
+        self.call(|state| state.send_event(event.kind, event.sticky, event.payload));
         Ok(())
     }
 
     /// Marks the end of the stream. Readers that join later get it at once, until the stream
     /// continues with a format, sticky event or frame.
     pub fn end_of_stream(&self) {
-        self.call(State::end_of_stream);
+        self.call(|state| state.end_of_stream());
     }
 
     /// Closes the stream for all readers, with an error of [`Reason::Failed`] and this text.
@@ -153,7 +157,7 @@ impl Exporter {
 
     /// Clears the end of the stream before new data is available: joining readers wait for it.
     pub fn go_on(&self) {
-        self.call(State::go_on);
+        self.call(|state| state.go_on());
     }
 
     /// Returns a free slot of at least `size` bytes, which only the caller may write until it is
@@ -180,8 +184,9 @@ impl Exporter {
             let max_slots = self.0.shared.lock().config().max_slots;
             return self.wait_for_slot(size, AcquireError::Exhausted { max_slots }, timeout);
         }
+        let place = if purpose == Purpose::Pool { Place::Pool } else { Place::Copy };
         loop {
-            let why = match self.obtain(|state| state.place(size, purpose)) {
+            let why = match self.obtain(|state| state.place(size, place)) {
                 Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => why,
                 result => return result,
             };
@@ -201,28 +206,29 @@ impl Exporter {
     /// Returns the slot that `place` finds, or allocates one.
     fn obtain(
         &self,
-        place: impl Fn(&mut State) -> Result<Vacancy, AcquireError>,
+        place: impl Fn(&mut Decisions<Resources>) -> Result<Vacancy<Resources>, NoSlot<Resources>>,
     ) -> Result<Slot, AcquireError> {
         loop {
-            let unallocated = match self.locked(&place)? {
+            let unallocated = match self.locked(|state| place(state))? {
                 Vacancy::Free(slot) => return Ok(slot),
                 Vacancy::Unallocated(slot) => slot,
             };
-            let memory = match unallocated.allocate() {
+            let memory = match unallocated.allocator.allocate(unallocated.slot_size) {
                 Ok(memory) => memory,
                 // A reader that leaves messages unreceived pays for their files and memory.
                 Err(error)
-                    if error.system().is_some_and(is_exhausted) && self.locked(State::evict_heaviest) =>
+                    if error.system().is_some_and(is_exhausted)
+                        && self.locked(|state| state.evict_heaviest()) =>
                 {
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            let (id, event) = (self.0.shared.id, unallocated.event());
+            let event = unallocated.allocator.event();
             // Meanwhile another thread may have made the last slot, or begun a generation. The
             // memory is then freed, which may take long, with nothing locked.
             let slot = self.locked(|state| {
-                let slot = state.add(&unallocated, memory.clone(), id)?;
+                let slot = state.add(&unallocated, memory.clone())?;
                 event.into_iter().for_each(|event| state.keep_event(event));
                 Some(slot)
             });
@@ -248,7 +254,7 @@ impl Exporter {
                 return Ok(slot);
             }
             // The GPU may wait for this thread, or for another process.
-            match self.obtain(|state| state.place_within_limit(size, Purpose::Copy)) {
+            match self.obtain(|state| state.place_within_limit(size, Place::Copy)) {
                 Err(error @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => why = error,
                 result => return result,
             }
@@ -271,7 +277,7 @@ impl Exporter {
     /// [`AcquireError`] if the exporter has no GPU, the memory cannot be shared, or all slots are
     /// used. `owner` is dropped then.
     pub fn adopt(&self, pointer: u64, owner: Box<dyn Any + Send>) -> Result<(Slot, u64), AcquireError> {
-        self.slot(|| self.locked(|state| state.adopt(pointer, guarded(owner), self.0.shared.id)))
+        self.slot(|| self.locked(|state| state.adopt_cuda(pointer, guarded(owner))))
     }
 
     /// Returns whether every present reader can read adopted memory; the error names one that
@@ -281,7 +287,7 @@ impl Exporter {
     /// # Errors
     /// [`CannotAdopt`] with the first reader that cannot.
     pub fn can_adopt(&self) -> Result<(), CannotAdopt> {
-        self.0.shared.lock().cannot_adopt(MemoryKind::Legacy).map_or(Ok(()), Err)
+        can_adopt(&self.0.shared.lock(), MemoryKind::Legacy)
     }
 
     /// Returns a slot for a dma-buf that another component allocated and owns, to be published in
@@ -311,7 +317,7 @@ impl Exporter {
             }
             // Drivers may take long to map it: with the state unlocked.
             let memory = Arc::new(DmaBuf::share(dma_buf)?);
-            self.locked(|state| state.adopt_dma_buf(id, memory, self.0.shared.id))
+            self.locked(|state| state.adopt_dma_buf(id, memory))
         })
     }
 
@@ -324,7 +330,7 @@ impl Exporter {
     pub fn can_adopt_dma_bufs(&self) -> Result<(), CannotAdopt> {
         let mut state = self.0.shared.lock();
         state.note_dma_bufs();
-        state.cannot_adopt(MemoryKind::DmaBuf).map_or(Ok(()), Err)
+        can_adopt(&state, MemoryKind::DmaBuf)
     }
 
     /// Admits only readers that get dma-bufs from now on, since the CPU cannot copy the frames; or
@@ -343,7 +349,7 @@ impl Exporter {
     /// when the last reader has done so or is dead. Slots that the caller still holds cannot be
     /// published any more ([`InvalidFrame::Retired`]).
     pub fn retire_adopted(&self) {
-        self.call(State::retire_adopted);
+        self.call(|state| state.retire_adopted());
     }
 
     /// Places the following frames in host memory although the exporter has a GPU, or on the GPU
@@ -505,6 +511,11 @@ impl Exporter {
     fn locked<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         self.0.shared.with(f)
     }
+}
+
+/// Returns whether every present reader can read adopted memory of this kind.
+fn can_adopt(state: &State, kind: MemoryKind) -> Result<(), CannotAdopt> {
+    state.cannot_adopt(kind).map_or(Ok(()), |(reader, why)| Err(CannotAdopt { reader, why }))
 }
 
 impl Drop for Running {

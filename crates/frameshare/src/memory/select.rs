@@ -2,18 +2,11 @@
 
 //! Selection of the kind of memory, by the configuration and the abilities of the device.
 
+pub use frameshare_core::selected::Selected;
+
 use frameshare_cuda::{context::Context, device::Device, memory};
 use frameshare_protocol::{FenceKind, MemoryKind};
 use std::sync::Arc;
-
-/// A selected kind, and the reason for it, for logs and statistics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selected<Kind> {
-    /// The selected kind.
-    pub kind: Kind,
-    /// The reason.
-    pub why: String,
-}
 
 /// A reason why a kind of memory or fence cannot be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -28,6 +28,14 @@ impl Timeout {
         duration.and_then(|duration| Instant::now().checked_add(duration)).map_or(Self::Never, Self::At)
     }
 
+    /// The time, if there is one.
+    pub fn at(self) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::At(at) => Some(at),
+        }
+    }
+
     /// Returns the time left; `None` without a deadline.
     pub fn left(self) -> Option<Duration> {
         match self {

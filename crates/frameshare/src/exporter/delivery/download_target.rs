@@ -12,13 +12,15 @@ use crate::{
     Interrupt,
     exporter::{
         frame::PublishError,
-        slot::{AcquireError, Slot, Vacancy},
-        state::{Shared, State},
+        resources::Resources,
+        slot::{AcquireError, Slot},
+        state::Shared,
     },
     foreign::report,
     gpu::DropWhenIdle,
     sys::Timeout,
 };
+use frameshare_core::exporter::{slot::Vacancy, state::State};
 use frameshare_cuda::{
     context::Context,
     host::{Access, Registration},
@@ -65,7 +67,7 @@ pub fn wait_for_target(
             Ok(target) => return Ok(target),
             Err(why) => why,
         };
-        let is_free = |state: &mut State| {
+        let is_free = |state: &mut State<Resources>| {
             let is_free = matches!(state.place_host(size), Ok(Vacancy::Free(_)));
             (is_free || !state.must_download() || !state.has_host_slots()).then_some(is_free)
         };
@@ -85,8 +87,8 @@ pub fn allocate(shared: &Shared, size: u64) -> Result<Slot, AcquireError> {
     match shared.with(|state| state.place_host(size))? {
         Vacancy::Free(slot) => Ok(slot),
         Vacancy::Unallocated(slot) => {
-            let memory = slot.allocate()?;
-            let added = shared.with(|state| state.add(&slot, memory.clone(), shared.id));
+            let memory = slot.allocator.allocate(slot.slot_size)?;
+            let added = shared.with(|state| state.add(&slot, memory.clone()));
             added.ok_or_else(|| AcquireError::Exhausted {
                 max_slots: shared.with(|state| state.config().max_slots),
             })

@@ -10,28 +10,21 @@ use crate::{
     Interrupt,
     exporter::{
         error::Interrupted,
-        frame::{Frame, InvalidFrame, PublishError, Unit},
-        link::Weight,
-        parts::Content,
-        resources::LargeAreas,
-        state::{Shared, State},
-        unpublished::{NotPublished, Unpublished},
+        frame::{Frame, InvalidFrame, PublishError},
+        resources::{LargeAreas, Resources},
+        state::Shared,
     },
     memory::copy_out,
     sys::Timeout,
 };
+use frameshare_core::exporter::{
+    parts::Content,
+    state::Attempt,
+    unit::Unit,
+    unpublished::{NotPublished, Unpublished},
+};
 use frameshare_protocol::{Sequence, limits::METADATA_AREA};
 use std::sync::Arc;
-
-/// The end of one attempt to publish a frame.
-enum Attempt {
-    /// It was handed out, or cannot be.
-    Ended(Result<Sequence, NotPublished>),
-    /// It is to be downloaded, and there is no slot yet to copy it into.
-    NeedsTarget,
-    /// A lossless reader would lose it.
-    NoRoom,
-}
 
 /// Publishes a frame to every reader, after a wait for lossless ones.
 pub fn publish(
@@ -39,48 +32,59 @@ pub fn publish(
     frame: &mut Frame<'_>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Sequence, NotPublished> {
+) -> Result<Sequence, Box<PublishError>> {
     if let Some(fault) = frame.fault(shared.id) {
         return abandon(shared, frame, PublishError::Invalid(fault).into());
     }
-    let mut unpublished = Unpublished {
-        descriptor: frame.descriptor(),
-        frame,
-        content: None,
-        target: None,
-        was_target_sought: false,
-        is_handed_out: false,
-    };
-    let frame = &unpublished.frame;
-    if let Err(invalid) = unpublished.descriptor.check_frame(frame.slot.size()) {
+    let descriptor = frame.descriptor();
+    if let Err(invalid) = descriptor.check_frame(frame.slot.size()) {
         let why = PublishError::Invalid(InvalidFrame::Field(invalid.field));
-        return abandon(shared, unpublished.frame, why.into());
+        return abandon(shared, frame, why.into());
     }
     if frame.metadata.len() > METADATA_AREA {
         prepare_large_areas(shared, frame.metadata.len());
     }
-    if frame.unit != Unit::Whole {
-        unpublished.content = kept_content(shared, frame);
-    }
+    let content = if frame.unit == Unit::Whole { None } else { kept_content(shared, frame) };
+    let mut unpublished = Unpublished {
+        slot: frame.slot,
+        written: frame.written,
+        unit: frame.unit,
+        metadata: frame.metadata,
+        arrived: frame.arrived,
+        late_after: frame.late_after,
+        keep: frame.keep.take(),
+        descriptor,
+        content,
+        target: None,
+        was_target_sought: false,
+        is_handed_out: false,
+    };
     match try_publish(shared, &mut unpublished, timeout, interrupt) {
-        Err(why) if !unpublished.is_handed_out => abandon(shared, unpublished.frame, why),
+        Err(why) if !unpublished.is_handed_out => {
+            frame.keep = unpublished.keep.take();
+            abandon(shared, frame, why)
+        }
         published => published,
     }
 }
 
 /// Gives up a frame that no reader gets, for this reason.
 #[cold]
-fn abandon(shared: &Shared, frame: &mut Frame<'_>, why: NotPublished) -> Result<Sequence, NotPublished> {
-    shared.with(|state| state.abandon(frame));
+fn abandon(
+    shared: &Shared,
+    frame: &mut Frame<'_>,
+    why: Box<PublishError>,
+) -> Result<Sequence, Box<PublishError>> {
+    shared.with(|state| state.abandon(frame.slot, frame.written, frame.keep.take()));
     Err(why)
 }
 
 fn try_publish(
     shared: &Shared,
-    unpublished: &mut Unpublished<'_, '_>,
+    unpublished: &mut Unpublished<'_, Resources>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Sequence, NotPublished> {
+) -> Result<Sequence, Box<PublishError>> {
     loop {
         let attempted = match try_at_once(shared, unpublished) {
             Attempt::NoRoom => {
@@ -89,10 +93,10 @@ fn try_publish(
             attempted => attempted,
         };
         match attempted {
-            Attempt::Ended(result) => return result,
+            Attempt::Ended(result) => return result.map_err(not_published),
             // With the state unlocked: allocation and registration with a GPU take long.
             Attempt::NeedsTarget => {
-                let size = unpublished.frame.size;
+                let size = unpublished.descriptor.size;
                 unpublished.target = download_target::wait_for_target(shared, interrupt, timeout, size)?;
                 unpublished.was_target_sought = true;
             }
@@ -101,27 +105,16 @@ fn try_publish(
     }
 }
 
+#[cold]
+fn not_published(why: Box<NotPublished<Resources>>) -> Box<PublishError> {
+    Box::new((*why).into())
+}
+
 /// Publishes a frame if every reader has room for it, as far as that is known without a wait.
-fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, '_>) -> Attempt {
-    let mut state = shared.lock();
-    if !state.has_room() {
-        return Attempt::NoRoom;
-    }
-    // One pass over all claims, which share cache lines with what is published. Release fences take
-    // driver calls, which can wait until the readers are woken.
-    let polls = state.needs_poll();
-    let polls_first = polls && !shared.has_gpu();
-    if polls_first {
-        state.reclaim();
-        // A message that asks a reader for its memory may not fit into its socket.
-        if !state.has_room() {
-            return Attempt::NoRoom;
-        }
-    }
-    let attempted = attempt(&mut state, unpublished);
-    drop(state);
-    if polls && !polls_first {
-        shared.with(State::reclaim);
+fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, Resources>) -> Attempt<Resources> {
+    let (attempted, polls) = shared.lock().try_at_once(unpublished, shared.has_gpu());
+    if polls {
+        shared.with(|state| state.reclaim());
     }
     attempted
 }
@@ -130,33 +123,15 @@ fn try_at_once(shared: &Shared, unpublished: &mut Unpublished<'_, '_>) -> Attemp
 #[cold]
 fn try_when_there_is_room(
     shared: &Shared,
-    unpublished: &mut Unpublished<'_, '_>,
+    unpublished: &mut Unpublished<'_, Resources>,
     timeout: Timeout,
     interrupt: &Interrupt,
-) -> Result<Attempt, Interrupted> {
-    let weight = Weight::of(unpublished.frame.slot, unpublished.frame.metadata.len());
-    let attempted = wait_until(shared, interrupt, timeout, Awaited::Room, |state| {
-        let waits = state.refusal(unpublished).is_none() && state.would_lose(weight);
-        (!waits).then(|| attempt(state, unpublished))
-    })?;
+) -> Result<Attempt<Resources>, Interrupted> {
+    let attempted =
+        wait_until(shared, interrupt, timeout, Awaited::Room, |state| state.try_with_room(unpublished))?;
     // The wait has polled only as many readers as it needed.
-    shared.with(State::reclaim);
+    shared.with(|state| state.reclaim());
     Ok(attempted.unwrap_or(Attempt::NoRoom))
-}
-
-/// Publishes a frame that every reader has room for.
-fn attempt(state: &mut State, unpublished: &mut Unpublished<'_, '_>) -> Attempt {
-    if let Some(why) = state.refusal(unpublished) {
-        return Attempt::Ended(Err(why));
-    }
-    if let Some(why) = state.refusal_in_place(unpublished.frame.slot) {
-        return Attempt::Ended(Err(why));
-    }
-    if !unpublished.was_target_sought && state.wants_download(unpublished.frame.slot) {
-        return Attempt::NeedsTarget;
-    }
-    // From here on only links fail.
-    Attempt::Ended(state.hand_out(unpublished))
 }
 
 /// Makes large areas if metadata of this length needs the first one, with the state unlocked.

@@ -6,8 +6,8 @@
 //! No thread of the exporter waits for the handler, so one that blocks holds up neither readers
 //! nor the end of the stream.
 
-use super::notice::Notice;
 use crate::foreign::{self, Foreign, report};
+use frameshare_core::exporter::notice::Notice;
 use std::{
     collections::VecDeque,
     mem,

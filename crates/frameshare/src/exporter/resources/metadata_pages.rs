@@ -2,14 +2,10 @@
 
 //! The pages with the metadata of publications.
 
-use crate::{
-    exporter::link::{Attachment, Packet},
-    sys::{Label, Mapping, SealedAgainst, Words, load_bytes, memfd, store_bytes},
-};
+use crate::sys::{Label, Mapping, SealedAgainst, Words, load_bytes, memfd, store_bytes};
 use frameshare_protocol::{
     AreaIndex,
     limits::{LARGE_AREA, MAX_LARGE_AREAS, METADATA_AREA},
-    message::ToReader,
     page::{large_areas_size, metadata_size},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
@@ -17,6 +13,7 @@ use std::{io, os::fd::OwnedFd, sync::Arc};
 /// Owns the pages that all readers map: an area for the metadata of each publication, and large
 /// areas from the first frame on that needs one. Metadata that fits into neither is a message of
 /// its own.
+#[derive(Debug)]
 pub struct Metadata {
     areas: Words,
     file: Arc<OwnedFd>,
@@ -28,20 +25,18 @@ pub struct Metadata {
 /// Without them, metadata that exceeds its area is copied into the socket of each reader. They
 /// belong to the publications with the lowest areas, which are the ones in use; other publications
 /// still send messages.
+#[derive(Debug)]
 pub struct LargeAreas {
     words: Words,
     count: u32,
-    /// The message that hands them to a reader.
-    packet: Packet,
+    file: Arc<OwnedFd>,
 }
 
 impl LargeAreas {
     /// Makes `count` large areas.
     pub fn new(count: u32, label: &Label) -> io::Result<Self> {
         let (words, file) = page(label, "large-metadata", large_areas_size(count))?;
-        let attachments = vec![Attachment::File(Arc::new(file))];
-        let packet = Packet::with(&ToReader::LargeAreas { count }, attachments)?.kept();
-        Ok(Self { words, count, packet })
+        Ok(Self { words, count, file: Arc::new(file) })
     }
 }
 
@@ -57,9 +52,9 @@ impl Metadata {
         &self.file
     }
 
-    /// The message that hands the large areas to a reader, if there are some.
-    pub fn large_areas(&self) -> Option<&Packet> {
-        self.large.as_ref().map(|large| &large.packet)
+    /// The file of the large areas and their number, if there are some.
+    pub fn large_areas(&self) -> Option<(&Arc<OwnedFd>, u32)> {
+        self.large.as_ref().map(|large| (&large.file, large.count))
     }
 
     /// Returns the number of large areas to make for metadata of this length, with so many
@@ -69,12 +64,11 @@ impl Metadata {
         (fits && self.large.is_none()).then(|| publications.min(MAX_LARGE_AREAS))
     }
 
-    /// Takes large areas, unless there are some already. Returns the message for all readers.
-    pub fn add_large_areas(&mut self, areas: LargeAreas) -> Option<Packet> {
-        if self.large.is_some() {
-            return None;
-        }
-        Some(self.large.insert(areas).packet.clone())
+    /// Takes large areas, unless there are some already. Returns whether it did.
+    pub fn add_large_areas(&mut self, areas: LargeAreas) -> bool {
+        let is_new = self.large.is_none();
+        self.large.get_or_insert(areas);
+        is_new
     }
 
     /// Stores the metadata of a publication if an area takes it. Returns the length for the

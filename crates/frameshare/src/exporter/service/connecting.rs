@@ -9,9 +9,10 @@ use super::{
     pending::{Connection, PendingConnections},
 };
 use crate::{
-    exporter::{link::Ending, state::Shared},
+    exporter::state::Shared,
     sys::{Peer, Received, may_accept, may_connect, note_on_user, too_many_parked},
 };
+use frameshare_core::exporter::ending::Ending;
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
 use std::io;
 

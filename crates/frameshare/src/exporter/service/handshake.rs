@@ -11,12 +11,17 @@ use crate::{
     exporter::{
         delivery::download_target,
         error::SetupError,
-        link::{Delivery, Ending, Files, Link, LinkFence, Liveness, Sockets, Start, in_flight},
-        state::{Left, Promise, Shared, Shares},
+        resources::{Connection, Files, LinkFence, Liveness, in_flight},
+        state::{Promise, Route, Shared, Shares},
     },
     memory::{Purpose, host::HostFile},
     service::before_blocking,
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, files_left, memfd},
+    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, WakeGroup, file_limit, files_left, memfd},
+};
+use frameshare_core::exporter::{
+    ending::Ending,
+    link::{Delivery, Link, Start},
+    state::Left,
 };
 use frameshare_protocol::{
     FenceKind, MemoryKind,
@@ -60,7 +65,8 @@ fn try_to_admit(
     // A failure of the GPU is handled elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
     // Counted with the state unlocked: it takes long with many open files.
-    let left = Left { files: files_left(), memory: memory_left };
+    let all_files = file_limit().unwrap_or(u64::MAX);
+    let left = Left { files: files_left(), all_files, memory: memory_left };
     let mut promise = match shared.with(|state| state.promise(&peer, hello, left)) {
         Ok(promise) => promise,
         Err(refusal) => {
@@ -95,7 +101,8 @@ fn try_to_admit(
             return None;
         }
         let no_dma_bufs = promise.route.cannot_adopt.of(MemoryKind::DmaBuf);
-        let is_refused = state.refusal_without_dma_bufs(&peer, no_dma_bufs).is_some();
+        let trusts = state.config().may_have_gpu_memory(&peer);
+        let is_refused = state.refusal_without_dma_bufs(trusts, no_dma_bufs).is_some();
         if state.gpu().is_some() != promise.gpu.is_some() || is_refused {
             return Some((socket, peer));
         }
@@ -105,13 +112,14 @@ fn try_to_admit(
             Finished::Again => Vec::new(),
         };
         let start = match kept_units.is_empty() {
-            true => state.start_without_kept_units(&peer),
+            true => state.start_without_kept_units(peer.is_own_or_root()),
             false => Start::AtOnce,
         };
-        let admitted = shares.take()?.and_then(|shares| {
+        let shares = shares.take()?;
+        let group = shares.as_ref().ok().and_then(|shares| shares.group.clone());
+        let admitted = shares.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
-            let group = shares.group.clone();
             let last = state.last_for(promise.route.downloads, target.as_ref()).cloned();
             let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
             let producer =
@@ -120,24 +128,27 @@ fn try_to_admit(
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
             let liveness = claims_fd.map(Liveness::new);
             let (welcome, wake, fence) = state.welcome(hello, &promise, shares, next)?;
+            let identity = state.peer(&peer);
+            let Route { fence: choice, downloads, cannot_adopt, .. } = promise.route;
             let delivery = Delivery {
                 producer,
                 next,
                 fence,
                 files: Files::new(promise.account, queue, claims),
                 start,
-                route: promise.route,
+                choice,
+                downloads,
+                cannot_adopt,
                 hello: hello.clone(),
             };
-            let gone = peer.gone.take();
-            let sockets = Sockets::new(socket.clone(), wake, group, state.wakes_due(), gone, liveness);
-            Ok((welcome, sockets, delivery, last))
+            Ok((welcome, identity, wake, liveness, delivery, last))
         });
         match admitted {
-            Ok((welcome, sockets, delivery, last)) => {
-                let info = state.new_reader(&peer, hello, credit);
+            Ok((welcome, identity, wake, liveness, delivery, last)) => {
+                let info = state.new_reader(&identity, hello, credit);
                 let id = info.id;
-                state.link(Link::new(info, sockets, peer, delivery), &welcome, last, target.take());
+                let connection = Connection::new(socket, wake, group, peer, liveness);
+                state.link(Link::new(info, identity, connection, delivery), &welcome, last, target.take());
                 state.send_kept_units(id, &kept_units);
             }
             Err(error) => {
@@ -172,7 +183,7 @@ fn queue(promise: &Promise, shared: &Shared) -> Result<Arc<HostFile>, SetupError
     if !promise.account.is_charged() {
         return Ok(Arc::new(HostFile::new(&name, size)?));
     }
-    let queue = shared.with(|state| state.accounts().clone()).file(&name, size)?;
+    let queue = shared.with(|state| state.system().accounts().clone()).file(&name, size)?;
     queue.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     promise.account.give(&queue, Purpose::Other)?;
     Ok(queue)

@@ -5,7 +5,7 @@
 use crate::{
     exporter::{
         error::UseGpuError,
-        link::LinkFence,
+        resources::LinkFence,
         state::{Shared, Wanting},
     },
     fence::Signals,

@@ -9,13 +9,14 @@
 use super::crowd;
 use crate::{
     exporter::{
-        link::{Ending, INLINE, in_flight, in_flight::InFlight, is_shortage},
+        resources::{in_flight, in_flight::InFlight, is_shortage},
         state::Shared,
     },
     memory::host::HostFile,
     service::before_blocking,
     sys::{Interest, Peer, Received, Socket, Timeout, monotonic_ns, process_name},
 };
+use frameshare_core::exporter::{ending::Ending, link::INLINE};
 use frameshare_protocol::{
     VERSION,
     limits::MIN_INTERVAL_MS,

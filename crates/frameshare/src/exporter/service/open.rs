@@ -4,7 +4,7 @@
 
 use crate::{
     endpoint::Endpoint,
-    exporter::observe::Notice,
+    exporter::Notice,
     service::before_blocking,
     sys::{FileState, Listener, Timeout, monotonic_ns},
 };

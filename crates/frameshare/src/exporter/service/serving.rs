@@ -10,15 +10,12 @@ use super::{
     pending::{HELLO_TIMEOUT, PendingConnections},
 };
 use crate::{
-    exporter::{
-        link::Ending,
-        parts::Urgency,
-        state::{Shared, State, Turn},
-    },
+    exporter::state::Shared,
     gpu::DeferredDrop,
     service::{Interests, Next, Task, before_blocking},
     sys::{Interest, Timeout, backoff::Backoff},
 };
+use frameshare_core::exporter::{ending::Ending, parts::Urgency, state::Turn};
 use frameshare_protocol::message::Reason;
 use std::{
     collections::BTreeMap,
@@ -108,8 +105,8 @@ impl Serving {
             }
         }
         let now = Instant::now();
-        for link in self.links.values().filter(|link| link.check_at.is_some_and(|at| at <= now)) {
-            shared.with(|state| state.check_link(link.id));
+        for link in self.links.values().filter(|link| link.watched.check_at.is_some_and(|at| at <= now)) {
+            shared.with(|state| state.check_link(link.watched.id));
         }
         let mut senders = Vec::new();
         for source in ready {
@@ -165,18 +162,24 @@ impl Serving {
     fn watch(&mut self, interests: &mut Interests<Source>) -> Timeout {
         self.links = {
             let mut state = self.shared.lock();
-            state.announce_waits();
-            state.readers().all().map(WatchedLink::of).map(|link| (link.id, link)).collect()
+            let watched = state.watch();
+            let links = state.readers().all().zip(watched);
+            links.map(|(link, watched)| (watched.id, WatchedLink::of(link, watched))).collect()
         };
         for link in self.links.values() {
-            if !link.hung_up {
-                interests.want(Source::Link(link.id, Part::Socket), link.socket.clone(), link.interest());
+            if link.watched.socket {
+                interests.want(
+                    Source::Link(link.watched.id, Part::Socket),
+                    link.socket.clone(),
+                    link.interest(),
+                );
             }
             if let Some(gone) = &link.gone {
-                interests.want(Source::Link(link.id, Part::Process), gone.clone(), Interest::Input);
+                interests.want(Source::Link(link.watched.id, Part::Process), gone.clone(), Interest::Input);
             }
-            if let Some(wake) = &link.wake {
-                interests.want(Source::Link(link.id, Part::Wake), wake.clone(), Interest::Input);
+            if link.watched.wake {
+                let wake = link.wake.clone();
+                interests.want(Source::Link(link.watched.id, Part::Wake), wake, Interest::Input);
             }
         }
         for (id, socket, interest) in self.observers.watched() {
@@ -193,7 +196,7 @@ impl Serving {
                 interests.want(Source::Listener, open.listener.socket().clone(), Interest::Input);
             }
         }
-        let checks = self.links.values().filter_map(|link| link.check_at);
+        let checks = self.links.values().filter_map(|link| link.watched.check_at);
         let hellos = self.pending.iter().map(|connection| connection.until);
         checks.chain(hellos).map(Timeout::At).fold(first, Timeout::min)
     }
@@ -212,7 +215,8 @@ impl Task for Serving {
         if stopped {
             self.stop();
         }
-        let Turn { progress, watch, has_more_to_do, trims_at, trash } = self.shared.with(State::begin_turn);
+        let Turn { progress, watch, has_more_to_do, trims_at, trash } =
+            self.shared.with(|state| state.begin_turn());
         if !trash.is_empty() {
             before_blocking();
             drop(trash);

@@ -7,12 +7,12 @@
 
 use crate::{
     exporter::{
-        link::{Attachment, Packet},
-        parts::KeptUnits,
+        resources::Attachment,
         state::{Shared, State},
     },
     sys::{Label, Mapping, Peer, SealedAgainst, Words, memfd, store_bytes},
 };
+use frameshare_core::exporter::{link::Packet, parts::KeptUnits, shortage::Unsendable};
 use frameshare_protocol::{
     Sequence,
     kept::KeptUnit,
@@ -46,7 +46,7 @@ pub struct Prepared(Option<UnitFile>);
 pub enum Finished {
     /// Messages with all units from the last key unit to the next frame; none if the reader gets
     /// no kept units.
-    Units(Vec<Packet>),
+    Units(Vec<Packet<Attachment>>),
     /// Too much was published meanwhile.
     Again,
 }
@@ -55,7 +55,7 @@ impl Prepared {
     /// Builds the file of the units that are kept now. Without memory for it there is none.
     pub fn new(shared: &Shared, peer: &Peer, hello: &Hello) -> Self {
         let units = shared.with(|state| {
-            let from = state.kept_from(peer, hello);
+            let from = state.kept_from(trusts(state, peer), hello.max_gop_bytes);
             from.map(|from| state.kept_units(from)).unwrap_or_default()
         });
         Self(UnitFile::new(&units, &shared.label).ok().flatten())
@@ -63,7 +63,8 @@ impl Prepared {
 
     /// Completes the units, with the state locked.
     pub fn finish(self, state: &State, peer: &Peer, hello: &Hello) -> Finished {
-        let Some(from) = state.kept_from(peer, hello) else { return Finished::Units(Vec::new()) };
+        let from = state.kept_from(trusts(state, peer), hello.max_gop_bytes);
+        let Some(from) = from else { return Finished::Units(Vec::new()) };
         // Of another GOP, if a key unit was published meanwhile.
         let prepared = self.0.filter(|file| file.first == from);
         let next = prepared.as_ref().map_or(from, |file| file.last.next());
@@ -74,9 +75,14 @@ impl Prepared {
         let Ok(rest) = UnitFile::new(&units, state.label()) else { return Finished::Units(Vec::new()) };
         let before = state.next_sequence();
         let files = prepared.into_iter().chain(rest);
-        let packets = files.map(|file| file.packet(before)).collect::<io::Result<_>>();
+        let packets = files.map(|file| file.packet(before)).collect::<Result<_, _>>();
         Finished::Units(packets.unwrap_or_default())
     }
+}
+
+/// Returns whether a reader's user is trusted with memory.
+fn trusts(state: &State, peer: &Peer) -> bool {
+    state.config().trusts_with_memory(peer)
 }
 
 impl UnitFile {
@@ -114,7 +120,7 @@ impl UnitFile {
         }))
     }
 
-    fn packet(self, before: Sequence) -> io::Result<Packet> {
+    fn packet(self, before: Sequence) -> Result<Packet<Attachment>, Unsendable> {
         let message = ToReader::KeptUnits { before, count: self.count, size: self.size };
         Packet::with_file(&message, Attachment::File(self.fd), self.size)
     }

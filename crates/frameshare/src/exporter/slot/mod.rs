@@ -2,18 +2,23 @@
 
 //! Slots, from the view of their holders.
 
+mod allocator;
 mod draft;
-mod generation;
 
+pub use allocator::SlotAllocator;
 pub use draft::Draft;
-pub use generation::{AdoptedId, Generation, Making, Unallocated, Vacancy};
 
-use super::error::Interrupted;
+use super::{
+    error::Interrupted,
+    resources::{Attachment, Resources},
+};
 use crate::{
     foreign::Foreign,
     gpu::DropWhenIdle,
     memory::{Address, Allocation, MemoryError},
+    sys::DmaBufId,
 };
+use frameshare_core::exporter::{slot::NoSlot, system as core};
 use frameshare_cuda::host::Registration;
 use frameshare_protocol::SlotId;
 use std::{
@@ -29,6 +34,14 @@ use std::{
 /// Its memory lives as long as any clone.
 #[derive(Clone, Debug)]
 pub struct Slot(pub(in crate::exporter) Arc<SlotInner>);
+
+/// The identity of an adopted allocation, which no other one has while it is adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdoptedId {
+    /// Of CUDA memory: `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    Cuda(u64),
+    DmaBuf(DmaBufId),
+}
 
 #[derive(Debug)]
 pub struct SlotInner {
@@ -57,6 +70,17 @@ pub enum Purpose {
     /// just failed. Nothing is allocated, unless the writer is far ahead of its GPU, and the GPU
     /// writes no slot within 0.1 s.
     Reuse,
+}
+
+impl From<NoSlot<Resources>> for AcquireError {
+    fn from(why: NoSlot<Resources>) -> Self {
+        match why {
+            NoSlot::Exhausted { max_slots } => Self::Exhausted { max_slots },
+            NoSlot::Memory(error) => Self::Memory(error),
+            NoSlot::Closed => Self::Closed,
+            NoSlot::Size(size) => Self::Size(size),
+        }
+    }
 }
 
 impl From<Interrupted> for AcquireError {
@@ -93,6 +117,17 @@ pub enum AcquireError {
 }
 
 impl Slot {
+    /// A slot of the exporter with this number.
+    pub(in crate::exporter) fn new(
+        exporter: u64,
+        id: SlotId,
+        is_overflow: bool,
+        memory: Arc<dyn Allocation>,
+    ) -> Self {
+        let (kept, registered) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(SlotInner { exporter, id, is_overflow, kept, registered, memory }))
+    }
+
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.memory.size()
@@ -127,5 +162,55 @@ impl Slot {
     /// hold the slot, which would then never be free. `None` if data of another type is present.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.kept.get_or_init(|| Foreign::new(Box::new(make()))).downcast_ref()
+    }
+}
+
+impl core::Slot for Slot {
+    type Attachment = Attachment;
+
+    #[inline]
+    fn id(&self) -> SlotId {
+        self.0.id
+    }
+
+    #[inline]
+    fn size(&self) -> u64 {
+        self.0.memory.size()
+    }
+
+    #[inline]
+    fn is_in_host(&self) -> bool {
+        self.as_ptr().is_some()
+    }
+
+    #[inline]
+    fn is_dma_buf(&self) -> bool {
+        self.0.memory.dma_buf().is_some()
+    }
+
+    fn is_given(&self) -> bool {
+        self.0.memory.file().is_some_and(|file| file.is_given())
+    }
+
+    fn is_registered(&self) -> bool {
+        self.is_registered()
+    }
+
+    #[inline]
+    fn is_free(&mut self) -> bool {
+        // `get_mut` succeeds if this is the only reference, and orders the last holder's accesses
+        // before.
+        Arc::get_mut(&mut self.0).is_some()
+    }
+
+    #[inline]
+    fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    fn handle(&self) -> (Vec<u8>, Option<Attachment>) {
+        let handle = self.0.memory.handle();
+        let memory = handle.fd.map(|_| Attachment::Slot(self.0.memory.clone()));
+        (handle.bytes.to_vec(), memory)
     }
 }

@@ -2,17 +2,20 @@
 
 //! Admission decisions: permission, credit, route, limits.
 
-use super::State;
+use super::{Route, State};
 use crate::{
     exporter::{
         error::SetupError,
-        link::{Attachment, CannotAdopt, Ending, Link, Packet, Route, WaitingFrame},
-        observe::{Notice, ReaderInfo},
-        slot::Slot,
+        resources::{Attachment, Resources},
     },
     fence::{self, ExporterFence},
     memory::{Account, context_number, host::HostFile, select::why_not_in_place},
-    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, file_limit, monotonic_ns, process_nonce},
+    sys::{Peer, Socket, UntrustedFd, Wake, WakeGroup, Words, monotonic_ns, process_nonce},
+};
+use frameshare_core::exporter::{
+    ending::Ending,
+    link::{CannotAdopt, Link, Packet},
+    state::Left,
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -20,20 +23,7 @@ use frameshare_protocol::{
     message::{Hello, Reason, ToReader, Welcome},
     page::{claims_size, queue_size},
 };
-use std::{io, os::fd::OwnedFd, sync::Arc};
-
-/// Files that are open while a reader is admitted, with some reserve: two pages, both ends of a
-/// wake-up socket, a timeline page.
-const FILES_OF_A_READER: u64 = 8;
-
-/// Resources left to this process.
-#[derive(Clone, Copy)]
-pub struct Left {
-    /// Number of files that it may open; `None` if the system does not say.
-    pub files: Option<u64>,
-    /// Bytes of the GPU's memory; `None` without a GPU.
-    pub memory: Option<u64>,
-}
+use std::{os::fd::OwnedFd, sync::Arc};
 
 /// The reservation for a reader.
 pub struct Promise {
@@ -74,7 +64,8 @@ impl State {
 
     /// Reports a refused reader or observer.
     pub fn note_refusal(&mut self, peer: &Peer, refusal: &Ending) {
-        self.reports.note_refusal(peer, refusal, monotonic_ns());
+        let peer = self.peer(peer);
+        self.reports_mut().note_refusal(&peer, refusal, monotonic_ns());
     }
 
     /// Decides what a reader gets, and reserves its credit.
@@ -82,44 +73,32 @@ impl State {
         if let Some(text) = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root()) {
             return Err(Ending::new(Reason::PermissionDenied, text.clone()));
         }
-        if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
+        if hello.policy == Policy::Lossless && !self.config().may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
         }
         let route = self.route_of(peer, hello)?;
-        self.reclaim();
-        let credit_left = self.credit_left(peer.uid);
-        if credit_left == 0 {
-            let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
-            let text =
-                format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
-            return Err(Ending::new(Reason::NoCreditLeft, text));
-        }
-        let asked = match hello.credit {
-            0 => self.automatic_credit(credit_left),
-            asked => asked,
-        };
-        let credit = asked.min(self.config.max_held_limit).min(credit_left);
-        self.check_files(credit, left.files)?;
-        self.check_memory(credit, left.memory)?;
+        let credit = self.decisions.promise(&self.peer(peer), hello.credit, left)?;
         let account = self.account_of(peer);
         let pages = queue_size(credit as usize) + claims_size(credit as usize);
-        account.check(pages as u64).map_err(|full| Ending::new(Reason::LimitExceeded, full.to_string()))?;
-        self.readers.promise(credit);
-        let gpu = self.config.gpu.clone();
+        if let Err(full) = account.check(pages as u64) {
+            self.end_promise();
+            return Err(Ending::new(Reason::LimitExceeded, full.to_string()));
+        }
+        let gpu = self.gpu().cloned();
         Ok(Promise { credit, route, gpu, account })
     }
 
-    /// Ends the reservation of credit.
-    pub fn end_promise(&mut self) {
-        self.readers.end_promise();
+    /// The account of a reader's user.
+    pub fn account_of(&self, peer: &Peer) -> Account {
+        self.system().accounts().of(peer.uid, !self.config().trusts_with_memory(peer))
     }
 
     /// Decides how a reader gets its frames.
     pub fn route_of(&mut self, peer: &Peer, hello: &Hello) -> Result<Route, Ending> {
-        let kind = self.slots.memory().kind;
-        let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
-        let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
+        let kind = self.slots().memory().kind;
+        let trusted = kind == MemoryKind::Host || self.config().may_have_gpu_memory(peer);
+        let gpu = self.gpu().filter(|_| kind != MemoryKind::Host);
         let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
         let why_not = why_not_in_place(kind, &hello.memory, trusted, reaches, hello.host_fallback)
             .or_else(|| self.why_no_import_beside_copy(peer, hello));
@@ -135,8 +114,8 @@ impl State {
         let in_place = match why_not {
             Some(why) => Err(why.into()),
             None => {
-                let ours = fence::select::kinds(self.config.gpu.as_ref());
-                fence::select::select(self.config.fence, kind, &ours, &hello.fences)
+                let ours = fence::select::kinds(self.gpu());
+                fence::select::select(self.config().fence, kind, &ours, &hello.fences)
                     .map_err(|lack| lack.to_string())
             }
         };
@@ -148,7 +127,8 @@ impl State {
         let local = peer.is_this_process(&hello.nonce);
         let cuda = if downloads { None } else { self.why_not_adopted(peer, hello, local) };
         let cannot_adopt = CannotAdopt { cuda, dma_buf: self.why_no_dma_buf(peer, hello) };
-        if let Some(refusal) = self.refusal_without_dma_bufs(peer, cannot_adopt.of(MemoryKind::DmaBuf)) {
+        let trusts = self.config().may_have_gpu_memory(peer);
+        if let Some(refusal) = self.refusal_without_dma_bufs(trusts, cannot_adopt.of(MemoryKind::DmaBuf)) {
             return Err(refusal);
         }
         Ok(Route { fence, downloads, cannot_adopt, local })
@@ -159,20 +139,20 @@ impl State {
     /// import memory of a pool once, and no legacy handle or event of its own (CUDA driver API,
     /// cuMemPoolImportPointer, cuIpcOpenMemHandle, cuIpcOpenEventHandle).
     fn why_no_import_beside_copy(&self, peer: &Peer, hello: &Hello) -> Option<&'static str> {
-        let kind = self.slots.memory().kind;
+        let kind = self.slots().memory().kind;
         if peer.is_other_copy(&hello.nonce) {
             let is_foreign = matches!(kind, MemoryKind::Pool | MemoryKind::Legacy)
-                || kind != MemoryKind::Host && self.config.fence == Some(FenceKind::Event);
+                || kind != MemoryKind::Host && self.config().fence == Some(FenceKind::Event);
             return is_foreign.then_some("another copy of frameshare in its process exports the stream");
         }
         // Processes that this one does not see have the number 0.
-        let reads = |link: &Link| {
+        let reads = |link: &Link<Resources>| {
             link.is_direct()
                 && link.info.pid == peer.pid
                 && peer.pid != 0
                 && link.hello().nonce != hello.nonce
         };
-        let is_read = kind == MemoryKind::Pool && self.readers.all().any(reads);
+        let is_read = kind == MemoryKind::Pool && self.readers().all().any(reads);
         is_read.then_some("another copy of frameshare in its process reads the stream")
     }
 
@@ -181,8 +161,8 @@ impl State {
     /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used. An
     /// exporter without a GPU adopts none.
     pub fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
-        let gpu = self.config.gpu.as_ref()?;
-        let lent = |link: &&Link| {
+        let gpu = self.gpu()?;
+        let lent = |link: &&Link<Resources>| {
             let other = link.hello();
             other.nonce == hello.nonce && link.is_direct() && other.context != hello.context
         };
@@ -196,7 +176,7 @@ impl State {
         } else if !hello.memory.contains(&MemoryKind::Legacy) {
             Some("it cannot open legacy handles")
         } else {
-            let other = self.readers.all().find(lent);
+            let other = self.readers().all().find(lent);
             other.map(|_| "another CUDA context of its process reads this stream")
         };
         why.map(Into::into)
@@ -206,48 +186,10 @@ impl State {
     /// through a descriptor that is open for reading only: devices that import a dma-buf do not
     /// check its mode.
     fn why_no_dma_buf(&self, peer: &Peer, hello: &Hello) -> Option<String> {
-        if !self.config.may_have_gpu_memory(peer) {
+        if !self.config().may_have_gpu_memory(peer) {
             return Some("it is not of the exporter's user, nor of a trusted one".into());
         }
         (!hello.memory.contains(&MemoryKind::DmaBuf)).then(|| "it takes no dma-bufs".into())
-    }
-
-    /// Refuses a reader whose frames could later not be allocated for lack of files.
-    pub fn check_files(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
-        let slots = self.slots.newest(self.slots.memory().kind).map_or(0, |one| one.len());
-        let needed =
-            FILES_OF_A_READER + u64::from((self.readers.credit() + credit + 2).saturating_sub(slots));
-        match left {
-            Some(left) if left < needed => {
-                let text = format!(
-                    "the exporter may open only {left} more of {} files, and its frames and this reader could need \
-                     {needed}: raise its limit (ulimit -n)",
-                    file_limit().unwrap_or(u64::MAX)
-                );
-                Err(Ending::new(Reason::Failed, text))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a reader whose frames could later not be allocated for lack of GPU memory.
-    pub fn check_memory(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
-        let kind = self.slots.memory().kind;
-        let current = self.slots.newest(kind).filter(|one| !one.is_empty());
-        let (Some(left), Some(current)) = (left.filter(|_| kind != MemoryKind::Host), current) else {
-            return Ok(());
-        };
-        let slots = u64::from(current.len());
-        let more = u64::from(self.readers.credit() + credit + 2).saturating_sub(slots);
-        let needed = more * (current.bytes() / slots);
-        if left < needed {
-            let text = format!(
-                "the GPU has only {left} bytes of memory left, and the exporter's frames and this reader could need \
-                 {needed}: end what else uses the GPU, or hold fewer frames"
-            );
-            return Err(Ending::new(Reason::Failed, text));
-        }
-        Ok(())
     }
 
     /// Makes the message that hands over what the two share; returns the exporter's own parts.
@@ -258,72 +200,30 @@ impl State {
         promise: &Promise,
         shares: Shares,
         next: Sequence,
-    ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
-        let on_gpu = promise.gpu.as_ref().filter(|_| self.slots.memory().kind != MemoryKind::Host);
+    ) -> Result<(Packet<Attachment>, Wake, Box<dyn ExporterFence>), SetupError> {
+        let on_gpu = promise.gpu.as_ref().filter(|_| self.slots().memory().kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
-            session: self.session,
+            session: self.system().session(),
             policy: hello.policy,
             credit: promise.credit,
             fence: promise.route.fence.kind,
             events: shares.events,
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
-            areas: self.config.max_slots,
+            areas: self.config().max_slots,
             next,
-            live: self.publications.next(),
+            live: self.next_sequence(),
             wake_word: shares.group.as_ref().map(|group| group.word()),
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
         let mut attachments = vec![Attachment::Queue(shares.queue), own(shares.claims_fd)];
         attachments.extend([
-            Attachment::File(self.metadata.file().clone()),
+            Attachment::File(self.system().metadata().file().clone()),
             Attachment::Lent(Arc::new(shares.wake_fd)),
         ]);
         attachments.extend(shares.timeline_fd.map(own));
         attachments.extend(shares.group.map(|group| Attachment::File(group.fd().clone())));
-        Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
-    }
-
-    pub fn new_reader(&mut self, peer: &Peer, hello: &Hello, credit: u32) -> ReaderInfo {
-        ReaderInfo {
-            id: self.readers.count(),
-            pid: peer.pid,
-            uid: peer.uid,
-            name: hello.name.clone(),
-            policy: hello.policy,
-            credit,
-            max_queued: match hello.policy {
-                Policy::Latest if hello.max_queued == 0 => {
-                    self.arrivals.automatic_queue(self.announcement.period()).min(credit)
-                }
-                Policy::Latest => hello.max_queued.min(credit),
-                _ => credit,
-            },
-        }
-    }
-
-    /// Takes in a reader: what it is sent first may have to wait like everything else. It begins
-    /// with the `last` frame, if there is one; a download of that goes into `target`.
-    pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>, target: Option<Slot>) {
-        self.reports.tell(Notice::ReaderAdded(link.info.clone()));
-        let joining = self.readers.add(link);
-        self.waiters.note_change();
-        let memory = self.readers[joining].memory_of_frames(self.announcement.memory());
-        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
-        let link = &mut self.readers[joining];
-        let introduced = link.send_packet(welcome).and_then(|()| {
-            let first = last.as_ref().map_or(self.publications.next(), |last| last.descriptor.sequence);
-            let packets =
-                self.announcement.introduction(memory, first, self.publications.next()).map_err(failed)?;
-            let link = &mut self.readers[joining];
-            let large = self.metadata.large_areas();
-            large.into_iter().chain(&packets).try_for_each(|packet| link.send_packet(packet))
-        });
-        if let Err(ending) = introduced {
-            return self.drop_link(joining, &ending);
-        }
-        if let Some(last) = last {
-            self.deliver_last(joining, last, target);
-        }
+        let packet = Packet::with(&welcome, attachments).map_err(|error| error.why)?;
+        Ok((packet.kept(), shares.wake, shares.fence))
     }
 }

@@ -5,17 +5,14 @@
 use super::State;
 use crate::{
     Interrupt,
-    exporter::{
-        config::Config,
-        error::SetupError,
-        observe::{Notice, NoticeHandler},
-    },
+    exporter::{Notice, config::Config, error::SetupError, observe::NoticeHandler, resources::Resources},
     foreign::report,
     service::{EXPORTERS, Handle, before_blocking},
     sys::{Label, Quiet},
 };
+use frameshare_core::exporter::state::Rest;
 use std::{
-    any::Any,
+    mem,
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, TryLockError,
@@ -50,10 +47,11 @@ impl Shared {
         on_notice: Box<dyn Fn(Notice) + Send + Sync>,
     ) -> Result<Self, SetupError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let has_gpu = AtomicBool::new(config.gpu.is_some());
         Ok(Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            state: Mutex::new(State::new(config, label.clone())?),
+            id,
+            state: Mutex::new(State::new(id, config, label.clone())?),
             handler: NoticeHandler::new(on_notice),
             label,
             service: EXPORTERS.reserve()?,
@@ -120,73 +118,57 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Some((mut state, quiet)) = self.state.take() else { return };
         let service = &self.shared.service;
-        let sleepers = state.take_sleepers();
-        let polls = state.polling.take_order();
-        let rest = state.leaves_more().then(|| Rest::take(&mut state, &self.shared.handler));
+        let mut unlocked = state.unlock();
+        let has_notices = unlocked.rest.as_mut().is_some_and(|rest| self.shared.queue_notices(rest));
         drop(state);
         drop(quiet);
-        if let Some(sleepers) = sleepers {
+        if let Some(sleepers) = unlocked.sleepers {
             sleepers.wake();
         }
-        if polls.at_once {
+        if unlocked.polls.at_once {
             service.wake();
-        } else if let Some(time) = polls.within {
+        } else if let Some(time) = unlocked.polls.within {
             service.wake_within(time);
         }
         // Put off by the next publication, which reclaims itself: the thread sleeps on while
         // publications follow each other.
-        if let Some(time) = polls.after_publication {
+        if let Some(time) = unlocked.polls.after_publication {
             service.wake_after(time);
         }
-        if let Some(rest) = rest {
-            rest.finish(self.shared);
+        if let Some(rest) = unlocked.rest {
+            self.shared.finish(*rest, has_notices);
         }
     }
 }
 
-/// Work that few changes of the state leave for the time when it is unlocked.
-struct Rest {
-    dropped: Vec<Box<dyn Any + Send>>,
-    warnings: Vec<String>,
-    /// Waiting threads, if they and the service thread have to see a change.
-    change: Option<Vec<Interrupt>>,
-    has_resources: bool,
-    has_notices: bool,
-}
-
-impl Rest {
+impl Shared {
+    /// Queues the notices of a change, with the state locked: another thread could otherwise queue
+    /// later ones first. Returns whether there are any.
     #[cold]
-    fn take(state: &mut State, handler: &NoticeHandler) -> Self {
-        let notices = state.reports.take_notices();
+    fn queue_notices(&self, rest: &mut Rest<Resources>) -> bool {
+        let notices = mem::take(&mut rest.notices);
         let has_notices = !notices.is_empty();
         if has_notices {
-            // Queued with the state locked: another thread could otherwise queue later notices
-            // first.
-            handler.queue(notices);
+            self.handler.queue(notices);
         }
-        Self {
-            dropped: state.deferred.take_user_data(),
-            warnings: state.reports.take_warnings(),
-            change: state.waiters.take_change(),
-            has_resources: state.deferred.has_resources(),
-            has_notices,
-        }
+        has_notices
     }
 
+    /// Does what few changes of the state leave to be done.
     #[cold]
-    fn finish(self, shared: &Shared) {
-        if self.change.is_some() || self.has_resources {
-            shared.service.wake();
+    fn finish(&self, rest: Rest<Resources>, has_notices: bool) {
+        if rest.change.is_some() || rest.has_resources {
+            self.service.wake();
         }
-        self.change.iter().flatten().for_each(Interrupt::set);
-        if !self.dropped.is_empty() || !self.warnings.is_empty() {
+        rest.change.iter().flatten().for_each(Interrupt::set);
+        if !rest.dropped.is_empty() || !rest.warnings.is_empty() {
             // Foreign code.
             before_blocking();
-            drop(self.dropped);
-            self.warnings.iter().for_each(|warning| report!(warn, "{warning}"));
+            drop(rest.dropped);
+            rest.warnings.iter().for_each(|warning| report!(warn, "{warning}"));
         }
-        if self.has_notices {
-            shared.handler.start();
+        if has_notices {
+            self.handler.start();
         }
     }
 }

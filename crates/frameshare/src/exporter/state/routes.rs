@@ -2,15 +2,15 @@
 
 //! The routes of present readers when the exporter begins to use a GPU.
 
-use super::State;
+use super::{Route, State};
 use crate::{
     exporter::{
         error::SetupError,
-        link::{Ending, LinkFence, Route},
+        resources::{Attachment, LinkFence},
     },
     fence::Signals,
-    memory::select::Selected,
 };
+use frameshare_core::{exporter::ending::Ending, selected::Selected};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, MemoryKind, message::Reason};
 use std::sync::Arc;
@@ -32,19 +32,20 @@ impl State {
         memory: Selected<MemoryKind>,
         signals: Signals,
     ) -> Option<Vec<Wanting>> {
-        if self.config.gpu.is_some() {
+        if self.gpu().is_some() {
             return None;
         }
-        (self.config.gpu, self.signals) = (Some(gpu.clone()), signals);
-        self.slots.select(memory);
+        self.system_mut().use_gpu(gpu);
+        *self.signals_mut() = signals;
+        self.slots_mut().select(memory);
         let (mut wanting, mut endings) = (Vec::new(), Vec::new());
-        for index in 0..self.readers.present().len() {
+        for index in 0..self.readers().present().len() {
             // Removed so that the reader is not compared with itself.
-            let link = self.readers.remove(index);
-            match self.route_of(link.peer(), link.hello()) {
+            let link = self.readers_mut().remove(index);
+            match self.route_of(link.connection().peer(), link.hello()) {
                 Ok(Route { fence, downloads, cannot_adopt, local }) => {
-                    self.readers.put_back(index, link);
-                    let link = &mut self.readers[index];
+                    self.readers_mut().put_back(index, link);
+                    let link = &mut self.readers_mut()[index];
                     link.set_route(downloads, cannot_adopt);
                     if fence.kind != FenceKind::None {
                         let (id, entries) = (link.info.id, link.info.credit as usize);
@@ -54,7 +55,7 @@ impl State {
                 }
                 Err(ending) => endings.push((link.info.id, ending)),
             }
-            self.readers.put_back(index, link);
+            self.readers_mut().put_back(index, link);
         }
         for (id, ending) in endings {
             self.end_link_of(id, &ending, false);
@@ -70,16 +71,20 @@ impl State {
         choice: Selected<FenceKind>,
         made: Result<LinkFence, SetupError>,
     ) {
-        let Some(index) = self.readers.position(reader) else { return };
+        let Some(index) = self.readers().position(reader) else { return };
         let failed = |error: SetupError| {
             Ending::new(Reason::Failed, format!("the exporter cannot serve it on the GPU: {error}"))
         };
         let uuid = gpu.device().uuid().0;
         let given = match made {
-            Err(error) if self.readers[index].hello().host_fallback => {
+            Err(error) if self.readers()[index].hello().host_fallback => {
                 self.download_for(index, &error.to_string())
             }
-            made => made.map_err(failed).and_then(|made| self.readers[index].use_gpu(uuid, choice, made)),
+            made => made.map_err(failed).and_then(|made| {
+                let LinkFence { fence, events, timeline_fd } = made;
+                let timeline = timeline_fd.map(|fd| Attachment::File(Arc::new(fd)));
+                self.readers_mut()[index].use_gpu(uuid, choice, fence, events, timeline)
+            }),
         };
         if let Err(ending) = given {
             self.drop_link(index, &ending);

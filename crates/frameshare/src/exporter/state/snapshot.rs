@@ -6,12 +6,11 @@ use super::State;
 use crate::{
     exporter::{
         config::{Config, History, LosslessReaders, SlowReaders},
-        link::{Ending, Link},
-        observe::ReaderStats,
-        slot::Generation,
+        resources::Resources,
     },
     sys::{Peer, monotonic_ns},
 };
+use frameshare_core::exporter::{ending::Ending, link, slot, statistics::ReaderStats};
 use frameshare_protocol::{
     MemoryKind,
     limits::{MAX_GENERATIONS, MAX_MESSAGE},
@@ -21,6 +20,9 @@ use frameshare_protocol::{
     },
 };
 use std::time::Duration;
+
+type Link = link::Link<Resources>;
+type Generation = slot::Generation<Resources>;
 
 impl State {
     /// Returns the reason to refuse an observer, if there is one: users that may not read may not
@@ -35,40 +37,39 @@ impl State {
         self.reclaim();
         Rights {
             uid: peer.uid,
-            credit: self.config.max_held_limit.min(self.credit_left(peer.uid)),
-            may_be_lossless: self.config.may_be_lossless(peer),
-            may_have_gpu_memory: self.config.may_have_gpu_memory(peer),
+            credit: self.config().max_held_limit.min(self.credit_left(peer.is_own_or_root())),
+            may_be_lossless: self.config().may_be_lossless(peer),
+            may_have_gpu_memory: self.config().may_have_gpu_memory(peer),
         }
     }
 
     /// The kind of adopted memory, if there is any.
     fn adopts(&self) -> MemoryKind {
-        if self.dma_bufs.are_used() { MemoryKind::DmaBuf } else { MemoryKind::Legacy }
+        if self.dma_bufs().are_used() { MemoryKind::DmaBuf } else { MemoryKind::Legacy }
     }
 
     /// Returns the present state. Copies names and numbers only: a publication may wait for it.
     pub fn snapshot(&mut self, exporter: ExporterInfo, observers: u32) -> Snapshot {
         let stats = self.stats();
-        let skipped = self.slots.generations().len().saturating_sub(MAX_GENERATIONS);
+        let skipped = self.slots().generations().len().saturating_sub(MAX_GENERATIONS);
         let kind = self.kind();
-        let readers = self.readers.present().iter().zip(stats.readers);
+        let readers = self.readers().present().iter().zip(stats.readers);
         Snapshot {
             time: monotonic_ns(),
-            exporter: ExporterInfo { session: self.session, is_mps_client: stats.is_mps_client, ..exporter },
+            exporter: ExporterInfo {
+                session: self.system().session(),
+                is_mps_client: stats.is_mps_client,
+                ..exporter
+            },
             // Longer caps fit into no message for readers either.
-            format: self.announcement.format().filter(|format| format.caps.len() < MAX_MESSAGE).cloned(),
+            format: self.announcement().format().filter(|format| format.caps.len() < MAX_MESSAGE).cloned(),
             memory: kind,
             memory_why: stats.memory.why,
-            gpu: self
-                .config
-                .gpu
-                .as_ref()
-                .filter(|_| kind != MemoryKind::Host)
-                .map(|gpu| gpu.device().uuid().0),
-            limits: limits(&self.config),
+            gpu: self.gpu().filter(|_| kind != MemoryKind::Host).map(|gpu| gpu.device().uuid().0),
+            limits: limits(self.config()),
             counters: StreamCounters {
                 published: stats.published,
-                last_published: self.publications.last_at(),
+                last_published: self.publications().last_at(),
                 waited: u64::try_from(stats.waited.as_nanos()).unwrap_or(u64::MAX),
                 slots: stats.slots,
                 free_slots: stats.free_slots,
@@ -79,12 +80,12 @@ impl State {
                 gop_bytes: stats.gop_bytes,
                 readers_total: stats.readers_total,
                 observers,
-                ended: self.announcement.has_ended(),
+                ended: self.announcement().has_ended(),
                 copies: stats.copies,
             },
             readers: readers.map(|(link, stats)| reader(link, stats, kind, self.adopts())).collect(),
-            generations: self.slots.generations().iter().skip(skipped).map(generation).collect(),
-            incidents: self.reports.incidents(),
+            generations: self.slots().generations().iter().skip(skipped).map(generation).collect(),
+            incidents: self.reports().incidents(),
         }
     }
 }

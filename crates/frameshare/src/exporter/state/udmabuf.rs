@@ -3,7 +3,7 @@
 //! Admission of other users' readers where `/dev/udmabuf` makes sealed memory writable.
 
 use crate::{
-    exporter::{config::Config, observe::Notice},
+    exporter::{Notice, config::Config},
     sys::Udmabuf,
 };
 

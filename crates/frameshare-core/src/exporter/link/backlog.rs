@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The backlog of one reader: frames that wait for credit, and the messages that follow them.
+//!
+//! While it holds a frame, every later frame and every later message with a place among the frames
+//! joins it. So the frames of a backlog are the newest ones of the stream, without a gap.
+
+use super::{
+    outbox::{MAX_BYTES, MAX_FILES, Unsent, check_waiting},
+    packet::{INLINE, Packet},
+};
+use crate::exporter::system::{Attachment, Slot};
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence, limits::METADATA_AREA};
+use std::{
+    collections::VecDeque,
+    ops::{AddAssign, SubAssign},
+    time::Duration,
+};
+
+/// Memory that frames take while they wait: their slots, and metadata that exceeds their areas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    pub bytes: u64,
+    /// Number of payload files.
+    pub files: usize,
+}
+
+impl Weight {
+    /// The weight of a frame in this slot with metadata of this length.
+    pub fn of(slot: &impl Slot, metadata: usize) -> Self {
+        let oversized = if metadata > METADATA_AREA { metadata as u64 } else { 0 };
+        Self { bytes: slot.size() + oversized, files: usize::from(metadata > INLINE) }
+    }
+}
+
+impl AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.files += other.files;
+    }
+}
+
+impl SubAssign for Weight {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes -= other.bytes;
+        self.files -= other.files;
+    }
+}
+
+/// A frame that waits for credit. It has a lease of its own on its publication.
+#[derive(Clone, Debug)]
+pub struct WaitingFrame<A> {
+    pub area: AreaIndex,
+    pub descriptor: Descriptor,
+    /// Metadata that exceeds the frame's area.
+    pub oversized: Option<Packet<A>>,
+    /// Size of its slot in bytes.
+    pub bytes: u64,
+}
+
+impl<A: Attachment> WaitingFrame<A> {
+    pub fn weight(&self) -> Weight {
+        let Weight { bytes, files } = self.metadata_weight();
+        // Metadata in a large area counts too, although no memory is freed with it.
+        let large =
+            if self.descriptor.metadata as usize > METADATA_AREA { self.descriptor.metadata } else { 0 };
+        Weight { bytes: self.bytes + bytes + u64::from(large), files }
+    }
+
+    /// The weight of its metadata message.
+    fn metadata_weight(&self) -> Weight {
+        let weight = |packet: &Packet<A>| Weight { bytes: packet.cost(), files: packet.files() };
+        self.oversized.as_ref().map(weight).unwrap_or_default()
+    }
+}
+
+/// The next thing in a backlog.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly everything that waits is a frame")]
+pub enum Waiting<A> {
+    Frame(WaitingFrame<A>),
+    Message(Packet<A>),
+    /// The end of a generation. The reader may have none of its slots before the frames in front.
+    Retire {
+        before: Sequence,
+        generation: u32,
+    },
+}
+
+/// Frames and messages that wait for a reader's credit, oldest first.
+#[derive(Debug)]
+pub struct Backlog<A> {
+    waiting: VecDeque<Waiting<A>>,
+    frames: usize,
+    /// The weight of the frames.
+    weight: Weight,
+    /// The part of it that is messages of oversized metadata.
+    metadata: Weight,
+    messages: usize,
+    message_weight: Weight,
+    /// The frame that is being published, and joins.
+    joining: Option<WaitingFrame<A>>,
+}
+
+impl<A> Default for Backlog<A> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            frames: 0,
+            weight: Weight::default(),
+            metadata: Weight::default(),
+            messages: 0,
+            message_weight: Weight::default(),
+            joining: None,
+        }
+    }
+}
+
+impl<A: Attachment> Backlog<A> {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Bytes of the frames.
+    pub fn frame_bytes(&self) -> u64 {
+        self.weight.bytes
+    }
+
+    /// Returns whether its payload files, with those of a frame of this weight, are within the
+    /// limit of files that wait for a reader.
+    pub fn has_room_for_files_of(&self, frame: Weight) -> bool {
+        self.weight.files + frame.files <= MAX_FILES
+    }
+
+    /// Number of payload files and bytes of messages and of oversized metadata.
+    pub fn message_weight(&self) -> (usize, u64) {
+        let Self { metadata, message_weight: messages, .. } = self;
+        (messages.files + metadata.files, messages.bytes + metadata.bytes)
+    }
+
+    /// The oldest frame.
+    pub fn first(&self) -> Option<&WaitingFrame<A>> {
+        self.iter().next()
+    }
+
+    /// The areas of all frames.
+    pub fn areas(&self) -> impl Iterator<Item = AreaIndex> {
+        self.iter().map(|frame| frame.area)
+    }
+
+    /// The frames, oldest first.
+    fn iter(&self) -> impl Iterator<Item = &WaitingFrame<A>> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Frame(frame) => Some(frame),
+            Waiting::Message(_) | Waiting::Retire { .. } => None,
+        })
+    }
+
+    /// The time since the oldest frame was published. `now` is in ns of `CLOCK_MONOTONIC`.
+    pub fn age(&self, now: u64) -> Duration {
+        let published = self.first().map_or(now, |frame| frame.descriptor.published);
+        Duration::from_nanos(now.saturating_sub(published))
+    }
+
+    /// Has the frame that is being published join. [`Backlog::publish`] follows.
+    pub fn join(&mut self, frame: WaitingFrame<A>) {
+        self.joining = Some(frame);
+    }
+
+    /// Returns whether the frame that is being published joins.
+    pub fn is_joined(&self) -> bool {
+        self.joining.is_some()
+    }
+
+    /// Adds the frame that is published with this descriptor, if it joins. Returns false if not.
+    pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
+        let Some(frame) = self.joining.take() else { return false };
+        self.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame });
+        true
+    }
+
+    pub fn push_frame(&mut self, frame: WaitingFrame<A>) {
+        self.frames += 1;
+        self.weight += frame.weight();
+        self.metadata += frame.metadata_weight();
+        self.waiting.push_back(Waiting::Frame(frame));
+    }
+
+    pub fn push_retire(&mut self, before: Sequence, generation: u32) {
+        self.waiting.push_back(Waiting::Retire { before, generation });
+    }
+
+    /// Adds a message, within the limits of messages that wait for a reader.
+    pub fn push_message(&mut self, packet: Packet<A>) -> Result<(), Unsent> {
+        self.messages += 1;
+        self.message_weight += Weight { bytes: packet.cost(), files: packet.files() };
+        self.waiting.push_back(Waiting::Message(packet));
+        check_waiting(self.messages, self.message_weight.files)?;
+        if self.message_weight.bytes > MAX_BYTES {
+            return Err(Unsent::TooMuch(format!("{MAX_BYTES} bytes")));
+        }
+        Ok(())
+    }
+
+    pub fn front(&self) -> Option<&Waiting<A>> {
+        self.waiting.front()
+    }
+
+    pub fn pop(&mut self) -> Option<Waiting<A>> {
+        let waiting = self.waiting.pop_front()?;
+        match &waiting {
+            Waiting::Frame(frame) => {
+                self.frames -= 1;
+                self.weight -= frame.weight();
+                self.metadata -= frame.metadata_weight();
+            }
+            Waiting::Message(packet) => {
+                self.messages -= 1;
+                self.message_weight -= Weight { bytes: packet.cost(), files: packet.files() };
+            }
+            Waiting::Retire { .. } => {}
+        }
+        Some(waiting)
+    }
+
+    /// Empties the backlog: the reader gets none of it. Returns the areas of its frames.
+    pub fn clear(&mut self) -> Vec<AreaIndex> {
+        let areas = self.iter().chain(&self.joining).map(|frame| frame.area).collect();
+        *self = Self::default();
+        areas
+    }
+}

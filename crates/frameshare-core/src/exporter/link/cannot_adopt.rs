@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Adopted memory that a reader cannot read.
+
+use frameshare_protocol::MemoryKind;
+
+/// The reasons why a reader cannot read adopted memory, by its kind.
+#[derive(Clone, Debug, Default)]
+pub struct CannotAdopt {
+    /// CUDA memory.
+    pub cuda: Option<String>,
+    pub dma_buf: Option<String>,
+}
+
+impl CannotAdopt {
+    /// The reason for memory of this kind, if there is one.
+    pub fn of(&self, kind: MemoryKind) -> Option<&str> {
+        if kind == MemoryKind::DmaBuf { self.dma_buf.as_deref() } else { self.cuda.as_deref() }
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The readers of a stream: who is there, who has left but still holds something, and the credit of
+//! all.
+
+use crate::exporter::{link::Link, system::System};
+use std::{
+    mem,
+    ops::{Index, IndexMut},
+};
+
+/// Owns the links to readers and the sum of their credits. A link is *present* until it ends, and
+/// then *draining* while its reader holds frames, or memory that waits for it: no further frame is
+/// offered to it, and its credit stays reserved while it holds frames. Why a link ends, and what
+/// its leases were on, is decided elsewhere.
+///
+/// Present links are addressed by their index, in the order in which they joined.
+#[derive(Debug)]
+pub struct Readers<S: System> {
+    present: Vec<Link<S>>,
+    draining: Vec<Link<S>>,
+    /// Credit that is reserved for a reader that is being admitted.
+    promised: u32,
+    /// Number of readers so far.
+    total: u64,
+    /// Some link may be one that is to be woken.
+    is_changed: bool,
+}
+
+impl<S: System> Default for Readers<S> {
+    fn default() -> Self {
+        Self { present: Vec::new(), draining: Vec::new(), promised: 0, total: 0, is_changed: false }
+    }
+}
+
+impl<S: System> Readers<S> {
+    pub fn present(&self) -> &[Link<S>] {
+        &self.present
+    }
+
+    pub fn present_mut(&mut self) -> &mut [Link<S>] {
+        self.is_changed = true;
+        &mut self.present
+    }
+
+    /// Present readers that must get every frame.
+    pub fn lossless(&self) -> impl Iterator<Item = &Link<S>> {
+        self.present.iter().filter(|link| link.is_lossless())
+    }
+
+    /// Readers that get no further frame but still hold something.
+    pub fn draining(&self) -> &[Link<S>] {
+        &self.draining
+    }
+
+    pub fn draining_mut(&mut self) -> &mut [Link<S>] {
+        self.is_changed = true;
+        &mut self.draining
+    }
+
+    /// Present and draining readers.
+    pub fn all(&self) -> impl Iterator<Item = &Link<S>> + Clone {
+        self.present.iter().chain(&self.draining)
+    }
+
+    /// The same, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Link<S>> {
+        self.is_changed = true;
+        self.present.iter_mut().chain(&mut self.draining)
+    }
+
+    /// A present or draining reader.
+    pub fn find(&mut self, id: u64) -> Option<&mut Link<S>> {
+        self.all_mut().find(|link| link.info.id == id)
+    }
+
+    /// The index of a present reader.
+    pub fn position(&self, id: u64) -> Option<usize> {
+        self.present.iter().position(|link| link.info.id == id)
+    }
+
+    /// A draining reader.
+    pub fn find_draining(&mut self, id: u64) -> Option<&mut Link<S>> {
+        self.is_changed = true;
+        self.draining.iter_mut().find(|link| link.info.id == id)
+    }
+
+    /// Returns a number for a new reader.
+    pub fn count(&mut self) -> u64 {
+        self.total += 1;
+        self.total
+    }
+
+    /// Number of readers so far.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Adds a present reader; returns its index.
+    pub fn add(&mut self, link: Link<S>) -> usize {
+        self.is_changed = true;
+        self.present.push(link);
+        self.present.len() - 1
+    }
+
+    /// Takes out a present reader.
+    pub fn remove(&mut self, index: usize) -> Link<S> {
+        self.present.remove(index)
+    }
+
+    /// Puts a reader back to its index.
+    pub fn put_back(&mut self, index: usize, link: Link<S>) {
+        self.present.insert(index, link);
+    }
+
+    /// Takes out all present readers.
+    pub fn take_present(&mut self) -> Vec<Link<S>> {
+        mem::take(&mut self.present)
+    }
+
+    /// Adds a draining reader.
+    pub fn drain(&mut self, link: Link<S>) {
+        self.is_changed = true;
+        self.draining.push(link);
+    }
+
+    /// Takes out a draining reader for which this is true.
+    pub fn remove_draining(&mut self, is_it: impl Fn(&Link<S>) -> bool) -> Option<Link<S>> {
+        let index = self.draining.iter().position(is_it)?;
+        Some(self.draining.remove(index))
+    }
+
+    /// Takes out all draining readers.
+    pub fn take_draining(&mut self) -> Vec<Link<S>> {
+        mem::take(&mut self.draining)
+    }
+
+    /// Takes the readers that are to be woken, if there may be some. Links are looked through only
+    /// if one was given out to be changed since the last call.
+    pub fn take_sleepers(&mut self, sleepers: &mut S::Sleepers) -> bool {
+        if !mem::take(&mut self.is_changed) {
+            return false;
+        }
+        let links = self.present.iter_mut().chain(&mut self.draining);
+        links.for_each(|link| link.take_wake(sleepers));
+        true
+    }
+
+    /// Returns whether a reader has imports of a generation.
+    pub fn import(&self, generation: u32) -> bool {
+        self.all().any(|link| link.imports.generations().any(|known| known == generation))
+    }
+
+    /// Reserves credit for the reader that is being admitted.
+    pub fn promise(&mut self, credit: u32) {
+        self.promised = credit;
+    }
+
+    /// Ends the reservation.
+    pub fn end_promise(&mut self) {
+        self.promised = 0;
+    }
+
+    /// The sum of all readers' credits.
+    pub fn credit(&self) -> u32 {
+        let draining = self.draining.iter().filter(|link| !link.leases.is_empty());
+        let links = self.present.iter().chain(draining);
+        self.promised + links.map(|link| link.info.credit).sum::<u32>()
+    }
+
+    /// The sum of the credits of present readers of the exporter's own user and of root.
+    pub fn own_credit(&self) -> u32 {
+        let own = self.present.iter().filter(|link| link.peer().is_own_or_root);
+        own.map(|link| link.info.credit).sum()
+    }
+}
+
+impl<S: System> Index<usize> for Readers<S> {
+    type Output = Link<S>;
+
+    fn index(&self, index: usize) -> &Link<S> {
+        &self.present[index]
+    }
+}
+
+impl<S: System> IndexMut<usize> for Readers<S> {
+    fn index_mut(&mut self, index: usize) -> &mut Link<S> {
+        self.is_changed = true;
+        &mut self.present[index]
+    }
+}
