@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command `simulate`.
+
+use frameshare_simulation::{
+    command,
+    toy::{Bug, Ring},
+};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::main(&[&Ring::correct(), &Ring::with(Bug::PublishesTooEarly), &Ring::with(Bug::ForgetsClosing)])
+}
