@@ -102,9 +102,14 @@ impl Choices {
         self.pick(of, |random| 1 + random.below(u64::from(of) - 1) as u32)
     }
 
+    /// Whether runs are cut at states that were seen before.
+    pub(crate) fn cuts_runs(&self) -> bool {
+        matches!(&self.source, Source::Branch(_, seen) if seen.is_on())
+    }
+
     /// Whether `is_new_state` has to be asked where the run may be cut.
     pub(crate) fn wants_states(&self) -> bool {
-        matches!(&self.source, Source::Branch(list, seen) if seen.is_on() && self.made.len() >= list.len())
+        self.cuts_runs() && matches!(&self.source, Source::Branch(list, _) if self.made.len() >= list.len())
     }
 
     /// Returns false if the state was reached before, by this run or an earlier one.

@@ -5,9 +5,11 @@
 use crate::{
     choices::Choices,
     end::End,
+    enumeration::{Enumeration, enumerate},
+    failure::Failure,
     recording,
     run::{Report, Run, World},
-    runner::{Found, Plan, Summary, explore},
+    runner::{Plan, Summary, explore},
     shrink::shrink,
 };
 use clap::{Parser, Subcommand};
@@ -16,7 +18,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{self, ExitCode},
     thread,
     time::Duration,
 };
@@ -24,7 +26,8 @@ use std::{
 /// Runs a world under many seeds, on one thread each, under virtual time.
 ///
 /// Exit status: 0 if no run failed; 1 if one failed; 2 for a wrong command line or a file that
-/// cannot be read or written; 3 if no run failed, but an outcome that is required was not reached.
+/// cannot be read or written; 3 if no run failed, but an outcome that is required was not reached,
+/// or not all runs were tried.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Options {
@@ -50,6 +53,14 @@ enum Action {
         hours: f64,
         #[command(flatten)]
         search: Search,
+    },
+    /// Tries all runs of a small world, cutting those that reach a state seen before
+    Enumerate {
+        /// Seconds after which to stop
+        seconds: f64,
+        /// Folder for the recording of a failure
+        #[arg(long, default_value = ".")]
+        output: PathBuf,
     },
     /// Runs one seed and prints its trace
     Seed {
@@ -88,6 +99,10 @@ struct Search {
 const UNUSABLE: u8 = 2;
 const UNREACHED: u8 = 3;
 
+/// Real time after which a run hangs: the bound on steps ends all runs but those of a task that
+/// makes no steps.
+const HANG: Duration = Duration::from_secs(120);
+
 /// Seconds between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
@@ -114,6 +129,7 @@ fn execute(worlds: &[&dyn World], options: &Options) -> Result<ExitCode, String>
     match &options.action {
         Action::Seconds { seconds, search } => run_search(world, duration(*seconds)?, search, false),
         Action::Hours { hours, search } => run_search(world, duration(hours * 3_600.0)?, search, true),
+        Action::Enumerate { seconds, output } => run_enumeration(world, duration(*seconds)?, output),
         Action::Seed { seed } => Ok(show(&world.run(Run::traced(Choices::seeded(*seed))))),
         Action::Replay { file } => {
             let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -143,10 +159,22 @@ fn run_search(
     let threads = threads.map_or(1, NonZeroUsize::get);
     println!("world {}, seeds from {seed}, {threads} threads", world.name());
     let plan = Plan { seed, threads, limit, progress: PROGRESS };
-    let (summary, found) = explore(world, &plan, |summary| println!("{summary}"));
+    let (summary, found) = explore(world, &plan, |summary| {
+        println!("{summary}");
+        if let Some((seed, _)) = summary.slowest.filter(|(_, time)| *time >= HANG) {
+            // Its thread cannot be stopped.
+            println!("seed {seed} hangs: a task makes no steps");
+            process::exit(1);
+        }
+    });
     println!("{summary}");
     match found {
-        Some(found) => report_failure(world, found, shrinking, &search.output),
+        Some(found) => {
+            let failure = found.report.failure().expect("a run that was found has failed");
+            let name = found.seed.to_string();
+            println!("seed {name} failed; its whole run: simulate --world {} seed {name}", world.name());
+            report_failure(world, failure, found.report.choices.list(), shrinking, &search.output, &name)
+        }
         None => Ok(report_outcomes(&summary, is_long || search.require_all)),
     }
 }
@@ -162,27 +190,39 @@ fn report_outcomes(summary: &Summary, are_required: bool) -> ExitCode {
     }
 }
 
+fn run_enumeration(world: &dyn World, limit: Duration, output: &Path) -> Result<ExitCode, String> {
+    let found = enumerate(world, Enumeration::cutting_seen_states(), limit);
+    println!("world {}: {} runs, {} states", world.name(), found.runs, found.states);
+    if let Some((failure, list)) = found.failure {
+        return report_failure(world, &failure, list, limit, output, "enumerated");
+    }
+    if found.is_complete {
+        println!("complete: no run fails");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("incomplete: the time is over");
+    Ok(UNREACHED.into())
+}
+
 /// Makes a failure smaller, records it, and prints it with the command that repeats it.
 fn report_failure(
     world: &dyn World,
-    found: Found,
+    failure: &Failure,
+    list: Vec<u32>,
     shrinking: Duration,
     folder: &Path,
+    name: &str,
 ) -> Result<ExitCode, String> {
-    let Found { seed, report } = found;
-    let failure = report.failure().expect("a run that was found has failed").clone();
-    println!("seed {seed} failed: {failure}");
-    let list = report.choices.list();
+    println!("failed: {failure}");
     let before = list.len();
     let shrunk = shrink(world, list, &failure.kind(), shrinking);
     println!("shrunk from {before} to {} choices in {} runs", shrunk.choices.len(), shrunk.runs);
-    let file = folder.join(format!("{}-{seed}.choices", world.name()));
-    let comment = format!("world {}, found with seed {seed}\n{failure}", world.name());
+    let file = folder.join(format!("{}-{name}.choices", world.name()));
+    let comment = format!("simulate --world {} replay FILE ({name})\n{failure}", world.name());
     fs::write(&file, recording::to_text(&comment, &shrunk.choices))
         .map_err(|error| format!("{}: {error}", file.display()))?;
     let code = show(&world.run(Run::traced(Choices::listed(shrunk.choices))));
     println!("repeat with: simulate --world {} replay {}", world.name(), file.display());
-    println!("repeat the whole run with: simulate --world {} seed {seed}", world.name());
     Ok(code)
 }
 

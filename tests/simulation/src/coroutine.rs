@@ -47,6 +47,17 @@ impl Coroutine {
         self.0.resume();
     }
 
+    /// Whether the job has overflowed its stack, and cannot be resumed.
+    pub fn has_overflowed(&mut self) -> bool {
+        // A job does not unwind: the handler of the overflow is the only source of this error.
+        self.0.get_panic_data().is_some()
+    }
+
+    /// Leaks a stack that has overflowed: its frames cannot be unwound.
+    pub fn leak(self) {
+        mem::forget(self);
+    }
+
     /// Keeps the stack for a later job. The present job must have returned.
     pub fn recycle(self) {
         IDLE.with_borrow_mut(|idle| idle.0.push(self));

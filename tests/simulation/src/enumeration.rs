@@ -6,7 +6,13 @@
 //! alternative, and takes that. With `cutting_seen_states`, a run ends where it reaches a state
 //! that an earlier run has reached: the enumeration tries all continuations from its first visit.
 
-use crate::{choices::Choices, seen::Seen};
+use crate::{
+    choices::Choices,
+    failure::Failure,
+    run::{Run, World},
+    seen::Seen,
+};
+use std::time::{Duration, Instant};
 
 /// Enumeration of all runs. Call `next`, run, and give the choices of the finished run to `learn`;
 /// until `next` returns `None`.
@@ -57,6 +63,37 @@ impl Enumeration {
     pub fn states(&self) -> usize {
         self.seen.len()
     }
+}
+
+/// Result of an enumeration of a world.
+#[derive(Debug)]
+pub struct Enumerated {
+    /// The first failure, and its choices.
+    pub failure: Option<(Failure, Vec<u32>)>,
+    /// Whether all runs were tried, and none failed.
+    pub is_complete: bool,
+    /// Runs tried.
+    pub runs: u64,
+    /// Different states seen; 0 if runs are not cut.
+    pub states: usize,
+}
+
+/// Tries all runs of a world, until one fails or a limit of real time is reached. The world has to
+/// preempt at each step (see `Preemption::Each`), and to be small.
+pub fn enumerate(world: &dyn World, mut enumeration: Enumeration, limit: Duration) -> Enumerated {
+    let start = Instant::now();
+    let mut failure = None;
+    let mut is_complete = false;
+    while failure.is_none() && start.elapsed() < limit {
+        let Some(choices) = enumeration.next() else {
+            is_complete = true;
+            break;
+        };
+        let report = world.run(Run::new(choices));
+        failure = report.failure().map(|failure| (failure.clone(), report.choices.list()));
+        enumeration.learn(report.choices);
+    }
+    Enumerated { failure, is_complete, runs: enumeration.runs(), states: enumeration.states() }
 }
 
 impl Default for Enumeration {

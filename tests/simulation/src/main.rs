@@ -9,5 +9,10 @@ use frameshare_simulation::{
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    command::main(&[&Ring::correct(), &Ring::with(Bug::PublishesTooEarly), &Ring::with(Bug::ForgetsClosing)])
+    command::main(&[
+        &Ring::correct(),
+        &Ring::with(Bug::PublishesTooEarly),
+        &Ring::with(Bug::ForgetsClosing),
+        &Ring::correct().enumerated(3, true),
+    ])
 }

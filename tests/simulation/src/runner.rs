@@ -48,6 +48,9 @@ pub struct Summary {
     pub too_long: u64,
     /// Outcomes reached.
     pub outcomes: Counts,
+    /// The run under way that began first: its seed, and for how long it runs in real time. A task
+    /// that makes no step ends by no bound on steps.
+    pub slowest: Option<(u64, Duration)>,
 }
 
 /// A seed whose run failed.
@@ -69,6 +72,7 @@ impl Summary {
             stuck: 0,
             too_long: 0,
             outcomes: Counts::new(world.outcomes()),
+            slowest: None,
         }
     }
 
@@ -104,7 +108,12 @@ impl Display for Summary {
         if self.stuck + self.too_long > 0 {
             write!(f, ", {} stuck, {} too long", self.stuck, self.too_long)?;
         }
-        Ok(())
+        match self.slowest {
+            Some((seed, time)) if time >= SLOW => {
+                write!(f, ", seed {seed} runs for {:.0} s", time.as_secs_f64())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -122,14 +131,17 @@ pub fn explore(
         next: AtomicU64::new(0),
         found: Mutex::new(None),
         total: Mutex::new(Summary::new(world)),
+        running: (0..plan.threads).map(|_| Mutex::default()).collect(),
     };
     let summary = || {
         let mut total = shared.total.lock().expect("no worker panics").clone();
         total.elapsed = start.elapsed();
+        total.slowest = shared.slowest();
         total
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..plan.threads).map(|_| scope.spawn(|| shared.work(plan.seed))).collect();
+        let workers: Vec<_> =
+            shared.running.iter().map(|own| scope.spawn(|| shared.work(plan.seed, own))).collect();
         let mut reported = Instant::now();
         while !workers.iter().all(|worker| worker.is_finished()) {
             thread::park_timeout(Duration::from_millis(20));
@@ -146,6 +158,9 @@ pub fn explore(
 /// Real time after which a worker adds its runs to the total.
 const BATCH: Duration = Duration::from_millis(200);
 
+/// Real time after which a run is named in reports of progress.
+const SLOW: Duration = Duration::from_secs(1);
+
 struct Shared<'a> {
     world: &'a dyn World,
     end: Instant,
@@ -153,15 +168,21 @@ struct Shared<'a> {
     next: AtomicU64,
     found: Mutex<Option<Found>>,
     total: Mutex<Summary>,
+    /// The run of each worker.
+    running: Vec<Mutex<Option<Running>>>,
 }
 
+/// A seed, and when its run began.
+type Running = (u64, Instant);
+
 impl Shared<'_> {
-    fn work(&self, first: u64) {
+    fn work(&self, first: u64, running: &Mutex<Option<Running>>) {
         while !self.is_over() {
             let mut batch = Summary::new(self.world);
             let start = Instant::now();
             while !self.is_over() && start.elapsed() < BATCH {
                 let seed = first.wrapping_add(self.next.fetch_add(1, Ordering::Relaxed));
+                *running.lock().expect("no worker panics") = Some((seed, Instant::now()));
                 let report = self.world.run(Run::new(Choices::seeded(seed)));
                 batch.add(&report);
                 if report.failure().is_some() {
@@ -169,8 +190,14 @@ impl Shared<'_> {
                 }
             }
             batch.outcomes.take_from_thread();
+            *running.lock().expect("no worker panics") = None;
             self.total.lock().expect("no worker panics").merge(&batch);
         }
+    }
+
+    fn slowest(&self) -> Option<(u64, Duration)> {
+        let running = self.running.iter().filter_map(|running| *running.lock().expect("no worker panics"));
+        running.min_by_key(|(_, begun)| *begun).map(|(seed, begun)| (seed, begun.elapsed()))
     }
 
     fn is_over(&self) -> bool {

@@ -187,8 +187,8 @@ impl Scheduler {
     }
 
     fn refuel(&self, limit: u64) {
-        // A traced run has a line for each step.
-        let most = if trace::is_on() { 1 } else { u64::MAX };
+        // Each step has a line in the trace, and belongs to the position of its task.
+        let most = if trace::is_on() || self.is_hashing.get() { 1 } else { u64::MAX };
         let fuel = self.quantum.get().min(limit - self.steps.get()).min(most);
         self.granted.set(fuel);
         self.fuel.set(fuel);
@@ -237,7 +237,7 @@ impl Scheduler {
     fn resume(&self, task: usize, mode: Mode) {
         self.mode.set(mode);
         let code = self.with(|state| mem::replace(&mut state.tasks[task].code, Code::Absent));
-        let coroutine = match code {
+        let mut coroutine = match code {
             Code::New(job) => Coroutine::start(Box::new(move || {
                 let failure = match catch(job) {
                     Err(Unwound::Failed(failure)) => Some(failure),
@@ -251,6 +251,11 @@ impl Scheduler {
             }
             Code::Absent => unreachable!("a task that has ended is not resumed"),
         };
+        if coroutine.has_overflowed() {
+            self.ended(Some(Failure::here("stack overflow of a task")));
+            self.leave(Mode::Setup);
+            return coroutine.leak();
+        }
         self.leave(Mode::Setup);
         let rest = self.with(|state| {
             let task = &mut state.tasks[task];

@@ -154,7 +154,11 @@ pub fn stop() -> ! {
 
 /// Returns the time on the clock of the caller's process: virtual time, and the process's skew.
 pub fn now() -> Time {
-    SCHEDULER.with(|scheduler| scheduler.time() + scheduler.skew.get())
+    SCHEDULER.with(|scheduler| {
+        let now = scheduler.time() + scheduler.skew.get();
+        scheduler.mix(now.as_nanos());
+        now
+    })
 }
 
 /// Whether the task is being unwound, since it was killed, the run is over, or it panicked.
@@ -207,11 +211,15 @@ fn with_choices(choose: impl FnOnce(&mut Choices) -> u32) -> Option<u32> {
 /// Gives the state of the world to an enumeration that cuts runs at states seen before.
 ///
 /// `state` returns a hash of all that tasks share. The scheduler adds the time and the position of
-/// each task: its place, what it has observed (see `observe`), and its choices.
+/// each task: its place, what it has observed (see `observe`), the times that it has read, and its
+/// choices.
 pub fn set_state(state: impl Fn() -> u64 + 'static) {
     SCHEDULER.with(|scheduler| {
-        scheduler.with(|inner| inner.set_hash(Some(Box::new(state))));
-        scheduler.is_hashing.set(true);
+        let is_cut = scheduler.with(|inner| {
+            inner.set_hash(Some(Box::new(state)));
+            inner.choices.cuts_runs()
+        });
+        scheduler.is_hashing.set(is_cut);
     });
 }
 

@@ -34,6 +34,10 @@ fn correct_world_exits_with_its_outcomes() {
     assert!(text.contains("reader: all values read"), "{text}");
     let (code, text) = simulate(folder.path(), &["hours", "0"]);
     assert_eq!(code, 3, "{text}");
+    let (code, text) = simulate(folder.path(), &["--world", "ring-small", "enumerate", "60"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = simulate(folder.path(), &["--world", "ring-small", "enumerate", "0"]);
+    assert_eq!(code, 3, "{text}");
     let (code, text) = simulate(folder.path(), &["seed", "5"]);
     assert_eq!((code, text.lines().next().is_some()), (0, true), "{text}");
 }

@@ -5,7 +5,7 @@
 use frameshare_simulation::{
     choices::Choices,
     end::End,
-    enumeration::Enumeration,
+    enumeration::{Enumeration, enumerate},
     run::{Report, Run, World},
     runner::{Plan, explore},
     shrink::shrink,
@@ -21,19 +21,6 @@ fn traced(world: &dyn World, choices: Choices) -> Report {
 fn failing_seed(world: &dyn World) -> u64 {
     let fails = |seed: &u64| world.run(Run::new(Choices::seeded(*seed))).failure().is_some();
     (0..2_000).find(fails).expect("one of 2,000 seeds fails")
-}
-
-/// Returns the enumeration behind its last run, and the first failure.
-fn enumerate(world: &dyn World, mut enumeration: Enumeration) -> (Enumeration, Option<Vec<u32>>) {
-    let mut failing = None;
-    while let Some(choices) = enumeration.next() {
-        let report = world.run(Run::new(choices));
-        if report.failure().is_some() {
-            failing.get_or_insert(report.choices.list());
-        }
-        enumeration.learn(report.choices);
-    }
-    (enumeration, failing)
 }
 
 #[test]
@@ -123,15 +110,15 @@ fn enumeration_finds_the_bug_and_proves_the_correct_world() {
         (Enumeration::cutting_seen_states, true),
     ] {
         let values = if kills { 3 } else { 1 };
+        let limit = Duration::from_secs(60);
         let broken = Ring::with(Bug::PublishesTooEarly).enumerated(values, kills);
-        let failing = enumerate(&broken, enumeration()).1.expect("the bug is found");
-        assert!(broken.run(Run::new(Choices::listed(failing))).failure().is_some());
+        let (failure, list) = enumerate(&broken, enumeration(), limit).failure.expect("the bug is found");
+        let repeated = broken.run(Run::new(Choices::listed(list)));
+        assert_eq!(repeated.failure(), Some(&failure));
 
-        let correct = Ring::correct().enumerated(values, kills);
-        let (enumeration, failing) = enumerate(&correct, enumeration());
-        assert_eq!(failing, None);
-        println!("{} runs, {} states", enumeration.runs(), enumeration.states());
-        assert!(enumeration.runs() > 10, "{} runs", enumeration.runs());
+        let proof = enumerate(&Ring::correct().enumerated(values, kills), enumeration(), limit);
+        println!("{} runs, {} states", proof.runs, proof.states);
+        assert!(proof.is_complete && proof.runs > 10, "{proof:?}");
     }
 }
 

@@ -369,3 +369,50 @@ fn choices_of_tasks_are_recorded() {
     });
     assert!(report.choices.made().iter().any(|choice| choice.of == 1_000));
 }
+
+#[test]
+fn stack_overflow_fails_the_run() {
+    fn recurse(depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 64]);
+        if depth == u64::MAX { 0 } else { recurse(depth + 1) + std::hint::black_box(frame)[5] }
+    }
+    for _ in 0..3 {
+        let report = run(|| {
+            spawn(0, "deep", || {
+                recurse(0);
+            });
+        });
+        assert_eq!(report.failure().expect("the run fails").what, "stack overflow of a task");
+    }
+}
+
+/// The steps of a loop that reads nothing differ in the position of their task only.
+#[test]
+fn cuts_keep_states_that_differ_in_positions() {
+    for preemption in [Preemption::Each, Preemption::Sparse { mean: 3 }] {
+        let clock = Clock { tick: Duration::ZERO, ..Clock::default() };
+        let settings = Settings { preemption, clock, ..Settings::default() };
+        let seen = Rc::new(RefCell::new(BTreeSet::new()));
+        let mut enumeration = Enumeration::cutting_seen_states();
+        while let Some(choices) = enumeration.next() {
+            let seen = Rc::clone(&seen);
+            let report = Run::new(choices).start(&settings, move || {
+                task::set_state(|| 0);
+                let count = Rc::new(Cell::new(0));
+                let steps = Rc::clone(&count);
+                spawn(0, "counter", move || {
+                    for _ in 0..4 {
+                        step("count");
+                        steps.set(steps.get() + 1);
+                    }
+                });
+                spawn(1, "observer", move || {
+                    step("observe");
+                    seen.borrow_mut().insert(count.get());
+                });
+            });
+            enumeration.learn(report.choices);
+        }
+        assert_eq!(seen.take(), (0..=4).collect(), "{preemption:?}");
+    }
+}

@@ -63,6 +63,7 @@ impl Ring {
 impl World for Ring {
     fn name(&self) -> &'static str {
         match self.bug {
+            _ if self.enumerated => "ring-small",
             None => "ring",
             Some(Bug::PublishesTooEarly) => "ring-early",
             Some(Bug::ForgetsClosing) => "ring-unclosed",
