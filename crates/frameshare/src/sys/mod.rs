@@ -32,7 +32,7 @@ mod untrusted_fd;
 mod user_ns;
 mod wake;
 
-pub use clock::{Now, monotonic_ns};
+pub use clock::monotonic_ns;
 pub use dma_buf::{DmaBufId, Fences, PendingFences, begin_cpu_read, dma_buf_size, end_cpu_read};
 pub use epoll::{Epoll, Interest};
 pub use folder_watch::{FolderChange, FolderWatch};

@@ -20,6 +20,7 @@ use std::{
 /// Memory that frames take while they wait: their slots, and metadata that exceeds their areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
+    /// Bytes of memory.
     pub bytes: u64,
     /// Number of payload files.
     pub files: usize,
@@ -50,7 +51,9 @@ impl SubAssign for Weight {
 /// A frame that waits for credit. It has a lease of its own on its publication.
 #[derive(Clone, Debug)]
 pub struct WaitingFrame<A> {
+    /// The metadata area of its publication.
     pub area: AreaIndex,
+    /// Its descriptor.
     pub descriptor: Descriptor,
     /// Metadata that exceeds the frame's area.
     pub oversized: Option<Packet<A>>,
@@ -59,6 +62,7 @@ pub struct WaitingFrame<A> {
 }
 
 impl<A: Attachment> WaitingFrame<A> {
+    /// The memory that it takes.
     pub fn weight(&self) -> Weight {
         let Weight { bytes, files } = self.metadata_weight();
         // Metadata in a large area counts too, although no memory is freed with it.
@@ -117,6 +121,7 @@ impl<A> Default for Backlog<A> {
 }
 
 impl<A: Attachment> Backlog<A> {
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -184,6 +189,7 @@ impl<A: Attachment> Backlog<A> {
         true
     }
 
+    /// Adds a frame.
     pub fn push_frame(&mut self, frame: WaitingFrame<A>) {
         self.frames += 1;
         self.weight += frame.weight();
@@ -191,6 +197,7 @@ impl<A: Attachment> Backlog<A> {
         self.waiting.push_back(Waiting::Frame(frame));
     }
 
+    /// Adds the end of a generation.
     pub fn push_retire(&mut self, before: Sequence, generation: u32) {
         self.waiting.push_back(Waiting::Retire { before, generation });
     }
@@ -207,10 +214,12 @@ impl<A: Attachment> Backlog<A> {
         Ok(())
     }
 
+    /// The next thing.
     pub fn front(&self) -> Option<&Waiting<A>> {
         self.waiting.front()
     }
 
+    /// Takes the next thing out.
     pub fn pop(&mut self) -> Option<Waiting<A>> {
         let waiting = self.waiting.pop_front()?;
         match &waiting {

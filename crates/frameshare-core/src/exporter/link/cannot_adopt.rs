@@ -9,6 +9,7 @@ use frameshare_protocol::MemoryKind;
 pub struct CannotAdopt {
     /// CUDA memory.
     pub cuda: Option<String>,
+    /// Dma-bufs.
     pub dma_buf: Option<String>,
 }
 

@@ -28,10 +28,12 @@ impl Imports {
         self.0.keys().copied()
     }
 
+    /// Returns whether the reader may have imports of a generation.
     pub fn has_any(&self, generation: u32) -> bool {
         self.0.contains_key(&generation)
     }
 
+    /// Returns whether a slot was introduced, and the reader was not asked to drop it.
     pub fn has(&self, slot: SlotId) -> bool {
         self.0.get(&slot.generation).is_some_and(|generation| generation.slots.contains(&slot.index))
     }

@@ -53,12 +53,16 @@ const DRAINING: Duration = Duration::from_secs(5);
 /// frames are offered to it, and what its ended leases were on, is decided by others.
 #[derive(Debug)]
 pub struct Link<S: System> {
+    /// Its identity.
     pub info: ReaderInfo,
+    /// Its leases.
     pub leases: Leases<S>,
+    /// Its messages, and the connection.
     pub outbox: Outbox<S>,
     /// The reader is to be woken when the state is unlocked.
     is_to_wake: bool,
     backlog: Backlog<S::Attachment>,
+    /// What it knows of slots.
     pub imports: Imports,
     files: S::Files,
     /// The reader's process, and its Hello.
@@ -81,21 +85,28 @@ pub struct Link<S: System> {
 /// The resources and choices by which a reader gets its frames.
 #[derive(Debug)]
 pub struct Delivery<S: System> {
+    /// The exporter's half of the queue.
     pub producer: Producer<S::Page>,
     /// The first frame that the reader may get.
     pub next: Sequence,
+    /// The fence.
     pub fence: S::Fence,
+    /// The memory that it was given.
     pub files: S::Files,
+    /// The first unit that it gets.
     pub start: Start,
     /// The kind of fence, and the reason for it.
     pub choice: Selected<FenceKind>,
     /// Frames are downloaded to host memory.
     pub downloads: bool,
+    /// The reasons why it cannot read adopted memory.
     pub cannot_adopt: CannotAdopt,
+    /// Its Hello.
     pub hello: Hello,
 }
 
 impl<S: System> Link<S> {
+    /// A reader that has just been admitted.
     pub fn new(info: ReaderInfo, peer: Peer, connection: S::Connection, delivery: Delivery<S>) -> Self {
         let Delivery { producer, next, fence, files, start, choice, downloads, cannot_adopt, hello } =
             delivery;
@@ -119,10 +130,12 @@ impl<S: System> Link<S> {
         }
     }
 
+    /// Its process and user.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
+    /// Its Hello.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -135,6 +148,7 @@ impl<S: System> Link<S> {
         }
     }
 
+    /// The connection.
     pub fn connection(&self) -> &S::Connection {
         self.outbox.connection()
     }
@@ -142,6 +156,11 @@ impl<S: System> Link<S> {
     /// Has the reader woken when the state is unlocked.
     pub fn wake_up(&mut self) {
         self.is_to_wake = true;
+    }
+
+    /// Returns whether the reader is to be woken when the state is unlocked.
+    pub fn is_to_wake(&self) -> bool {
+        self.is_to_wake
     }
 
     /// Adds the reader to those that are woken now, if it is to be.
@@ -152,10 +171,12 @@ impl<S: System> Link<S> {
         }
     }
 
+    /// How far it has left.
     pub fn presence(&self) -> Presence {
         self.presence
     }
 
+    /// Returns whether it must get every frame.
     pub fn is_lossless(&self) -> bool {
         self.info.policy == Policy::Lossless
     }

@@ -84,6 +84,7 @@ impl<S: System> Outbox<S> {
         &mut self.connection
     }
 
+    /// Returns whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -107,6 +107,7 @@ impl<A: Attachment> Packet<A> {
         Self { is_kept: true, ..self }
     }
 
+    /// Returns whether it has a place among the frames.
     pub fn is_ordered(&self) -> bool {
         self.is_ordered
     }

@@ -6,6 +6,7 @@
 /// forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
+    /// Nothing has ended.
     Connected,
     /// The reader has sent its close message.
     Closed,

@@ -17,9 +17,17 @@ pub enum Start {
     AtOnce,
     /// A key unit: the reader joined, or the stream began, between two. Units before are not lost;
     /// `passed` tells whether there were any since the reader was last told of them.
-    Joining { since: Instant, passed: bool },
+    Joining {
+        /// Since then.
+        since: Instant,
+        /// Units have passed.
+        passed: bool,
+    },
     /// A key unit: the reader lost one that others depend on. Units before are lost.
-    Resuming { since: Instant },
+    Resuming {
+        /// Since then.
+        since: Instant,
+    },
 }
 
 impl Start {

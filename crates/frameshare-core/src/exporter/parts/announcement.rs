@@ -96,6 +96,7 @@ impl<A: Attachment, V: Video> Announcement<A, V> {
         self.ended = false;
     }
 
+    /// Returns whether the stream has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }

@@ -40,10 +40,12 @@ impl Deferred {
         !self.resources.is_empty()
     }
 
+    /// Takes the user data.
     pub fn take_user_data(&mut self) -> Vec<Box<dyn Any + Send>> {
         mem::take(&mut self.user_data)
     }
 
+    /// Takes the resources.
     pub fn take_resources(&mut self) -> Vec<Box<dyn Any + Send>> {
         mem::take(&mut self.resources)
     }

@@ -52,6 +52,7 @@ impl<S: System> DeviceUse<S> {
         self.is_required = yes;
     }
 
+    /// Returns whether only readers that get dma-bufs can read the frames.
     pub fn are_required(&self) -> bool {
         self.is_required
     }

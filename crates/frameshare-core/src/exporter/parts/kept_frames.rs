@@ -12,7 +12,9 @@ const BETWEEN_REQUESTS: u64 = 1_000_000_000;
 /// The content of a unit, copied out of its slot.
 #[derive(Debug)]
 pub struct Content {
+    /// Its metadata.
     pub metadata: Box<[u8]>,
+    /// Its bytes.
     pub bytes: Box<[u8]>,
 }
 

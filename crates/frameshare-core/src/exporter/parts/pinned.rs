@@ -16,10 +16,12 @@ impl<W> Default for Pinned<W> {
 }
 
 impl<W: Work> Pinned<W> {
+    /// Returns whether nothing is pinned.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Number of pinned resources.
     pub fn len(&self) -> usize {
         self.0.len()
     }

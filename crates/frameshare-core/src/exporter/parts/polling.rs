@@ -7,6 +7,7 @@ use std::{mem, time::Duration};
 /// Polling urgency of the service thread, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
+    /// Nothing is to be polled.
     #[default]
     None,
     /// As [`Urgency::Unhurried`], but publications follow each other, and poll themselves.

@@ -8,8 +8,10 @@ use std::any::Any;
 
 /// A publication with at least one lease, or with its write under way.
 pub struct Publication<S: System> {
+    /// The slot that holds the frame.
     pub slot: S::Slot,
     leases: u32,
+    /// User data that is dropped when it ends.
     pub keep: Option<Box<dyn Any + Send>>,
     /// The GPU work that writes the frame, if there is any.
     pub writing: Option<<S::Signals as Signals>::Writing>,

@@ -34,10 +34,12 @@ impl<S: System> Default for Readers<S> {
 }
 
 impl<S: System> Readers<S> {
+    /// Present readers.
     pub fn present(&self) -> &[Link<S>] {
         &self.present
     }
 
+    /// The same, to be changed.
     pub fn present_mut(&mut self) -> &mut [Link<S>] {
         self.is_changed = true;
         &mut self.present
@@ -53,6 +55,7 @@ impl<S: System> Readers<S> {
         &self.draining
     }
 
+    /// The same, to be changed.
     pub fn draining_mut(&mut self) -> &mut [Link<S>] {
         self.is_changed = true;
         &mut self.draining
@@ -135,15 +138,16 @@ impl<S: System> Readers<S> {
         mem::take(&mut self.draining)
     }
 
-    /// Takes the readers that are to be woken, if there may be some. Links are looked through only
-    /// if one was given out to be changed since the last call.
-    pub fn take_sleepers(&mut self, sleepers: &mut S::Sleepers) -> bool {
-        if !mem::take(&mut self.is_changed) {
-            return false;
-        }
+    /// Returns whether a reader is to be woken. Links are looked through only if one was given out
+    /// to be changed since the last call.
+    pub fn has_sleepers(&mut self) -> bool {
+        mem::take(&mut self.is_changed) && self.all().any(Link::is_to_wake)
+    }
+
+    /// Takes the readers that are to be woken.
+    pub fn take_sleepers(&mut self, sleepers: &mut S::Sleepers) {
         let links = self.present.iter_mut().chain(&mut self.draining);
         links.for_each(|link| link.take_wake(sleepers));
-        true
     }
 
     /// Returns whether a reader has imports of a generation.

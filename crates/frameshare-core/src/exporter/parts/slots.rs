@@ -97,6 +97,7 @@ impl<S: System> Slots<S> {
         self.renew = true;
     }
 
+    /// All generations, oldest first.
     pub fn generations(&self) -> &[Generation<S>] {
         &self.generations
     }
@@ -113,11 +114,13 @@ impl<S: System> Slots<S> {
         (self.memory.kind, self.generations[0].kind) = (kind, kind);
     }
 
+    /// The generations, to be changed.
     #[cfg(feature = "testing")]
     pub fn generations_mut(&mut self) -> &mut Vec<Generation<S>> {
         &mut self.generations
     }
 
+    /// The generation of this number.
     pub fn generation(&self, id: u32) -> Option<&Generation<S>> {
         self.generations.iter().find(|one| one.id == id)
     }

@@ -10,8 +10,11 @@ use std::{collections::BTreeMap, time::Instant};
 /// A generation, as the exporter's state records it.
 #[derive(Debug)]
 pub struct Generation<S: System> {
+    /// Its number.
     pub id: u32,
+    /// Size of a slot in bytes.
     pub slot_size: u64,
+    /// The kind of its memory.
     pub kind: MemoryKind,
     source: Source<S>,
     /// Its slots are needed only while readers have a backlog.
@@ -89,6 +92,7 @@ impl<S: System> Generation<S> {
         self.is_of(kind) && self.is_overflow && !self.retired && self.slot_size == slot_size
     }
 
+    /// Returns whether its slots are for backlogs only.
     pub fn is_overflow(&self) -> bool {
         self.is_overflow
     }
@@ -98,6 +102,7 @@ impl<S: System> Generation<S> {
         self.is_own(kind) && !self.retired
     }
 
+    /// Returns whether its slots are adopted allocations.
     pub fn is_adopted(&self) -> bool {
         matches!(self.source, Source::Adopted(_))
     }
@@ -136,10 +141,12 @@ impl<S: System> Generation<S> {
         }
     }
 
+    /// Number of slots.
     pub fn len(&self) -> u32 {
         self.slots.len() as u32
     }
 
+    /// Returns whether it has no slots.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -94,7 +94,9 @@ impl<S: System> State<S> {
         if self.awaits(&link) || drains {
             self.readers.drain(link);
         } else {
-            link.take_wake(&mut self.released_sleepers);
+            if link.is_to_wake() {
+                link.take_wake(self.released_sleepers.get_or_insert_default());
+            }
             self.deferred.drop_resource(link);
         }
     }

@@ -48,6 +48,7 @@ impl<S: System> State<S> {
         }
     }
 
+    /// Counts a frame that is published in this slot, if it is a dma-buf.
     pub fn count_dma_buf(&mut self, slot: &S::Slot) {
         self.dma_bufs.count(slot, &self.system);
     }
@@ -67,6 +68,7 @@ impl<S: System> State<S> {
         }
     }
 
+    /// Returns dma-bufs to their owners that no device uses any more.
     pub fn collect_dma_bufs(&mut self) {
         let done = self.dma_bufs.collect(self.limits.fence_timeout, &mut self.reports, &self.system);
         self.deferred.drop_user_data(done);

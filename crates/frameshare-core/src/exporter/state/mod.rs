@@ -47,6 +47,7 @@ use std::{any::Any, mem, time::Instant};
 pub struct Turn {
     /// A lease ended.
     pub progress: bool,
+    /// The urgency of the polls until the next turn.
     pub watch: Urgency,
     /// Something outlives the stream: readers' imports, or resources of GPU work.
     pub has_more_to_do: bool,
@@ -84,7 +85,7 @@ pub struct State<S: System> {
     ended_leases: Vec<AreaIndex>,
     deferred: Deferred,
     /// Readers whose links were released since the state was locked, to be woken.
-    released_sleepers: S::Sleepers,
+    released_sleepers: Option<S::Sleepers>,
 }
 
 impl<S: System> State<S> {
@@ -111,7 +112,7 @@ impl<S: System> State<S> {
             ended_leases: Vec::new(),
             waiters: Waiters::default(),
             deferred: Deferred::default(),
-            released_sleepers: S::Sleepers::default(),
+            released_sleepers: None,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::State;
 use crate::exporter::{notice::Notice, parts::Order, system::System};
-use std::{any::Any, mem};
+use std::any::Any;
 
 /// What is to be done when the state is unlocked, in this order. Notices are queued before, so that
 /// no other thread queues later ones first.
@@ -53,7 +53,12 @@ impl<S: System> State<S> {
 
     /// Takes the readers that are to be woken, if there may be some.
     fn take_sleepers(&mut self) -> Option<S::Sleepers> {
-        let mut sleepers = mem::take(&mut self.released_sleepers);
-        self.readers.take_sleepers(&mut sleepers).then_some(sleepers)
+        let released = self.released_sleepers.take();
+        if released.is_none() && !self.readers.has_sleepers() {
+            return None;
+        }
+        let mut sleepers = released.unwrap_or_default();
+        self.readers.take_sleepers(&mut sleepers);
+        Some(sleepers)
     }
 }

@@ -57,7 +57,7 @@ pub fn admit(shared: &Shared, socket: Arc<Socket>, peer: Peer, hello: &Hello) {
 fn try_to_admit(
     shared: &Shared,
     socket: Arc<Socket>,
-    mut peer: Peer,
+    peer: Peer,
     hello: &Hello,
     retry: bool,
 ) -> Option<(Arc<Socket>, Peer)> {
