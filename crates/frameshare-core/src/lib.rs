@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The decisions of exporters and readers.
+//! The decisions of exporters and readers: this crate does no I/O, reads no clock, and has no
+//! thread, lock or log. Times are passed in.
+#![forbid(unsafe_code)]
 
 pub mod exporter;
 pub mod reader;

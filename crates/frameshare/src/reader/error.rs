@@ -9,6 +9,7 @@ use crate::{
     memory::MemoryError,
     sys::{SENT_OVER_WAKE, note_on_user},
 };
+use frameshare_core::reader::{End, Violation};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
     AreaIndex, Sequence, SlotId,
@@ -387,7 +388,46 @@ pub enum ProtocolViolation {
     },
 }
 
+impl From<Violation> for ProtocolViolation {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::TooManyKeptUnits { size, limit } => Self::TooManyKeptUnits { size, limit },
+            Violation::KeptUnitsEnd { size, end } => Self::KeptUnitsEnd { size, end },
+            Violation::MissingMessages { sequence, missing } => Self::MissingMessages { sequence, missing },
+            Violation::TooManyGenerations { limit } => Self::TooManyGenerations { limit },
+            Violation::DuplicateGeneration { generation } => Self::DuplicateGeneration { generation },
+            Violation::TooManySlots { limit } => Self::TooManySlots { limit },
+            Violation::DuplicateSlot { slot } => Self::DuplicateSlot { slot },
+            Violation::SlotOfUnknownGeneration { slot } => Self::SlotOfUnknownGeneration { slot },
+            Violation::RetiredUnknownSlot { slot } => Self::RetiredUnknownSlot { slot },
+            Violation::Descriptor(invalid) => Self::Descriptor(invalid),
+            Violation::UnknownGeneration { sequence, generation } => {
+                Self::UnknownGeneration { sequence, generation }
+            }
+            Violation::UnknownSlot { sequence, slot } => Self::UnknownSlot { sequence, slot },
+            Violation::FrameOrder { sequence, after } => Self::FrameOrder { sequence, after },
+        }
+    }
+}
+
+impl From<Violation> for ReadError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation.into())
+    }
+}
+
 impl ReadError {
+    /// The error for the application at the end of its connection, with the number of torn and of
+    /// undelivered frames.
+    pub(super) fn of_end(end: End, torn: u64, lost: u64) -> Self {
+        match end {
+            End::HungUp => Self::Gone { torn, lost },
+            End::Stalled { sequence, limit } => Self::Stalled { sequence, limit, torn, lost },
+            End::Closed(Reason::Stopped, text) => Self::Stopped(text),
+            End::Closed(reason, text) => Self::CutOff { reason, text },
+        }
+    }
+
     /// Returns whether the exporter is dead, stopped or failed, so that another may start: with
     /// [`Config::reconnect`](super::Config::reconnect) the reader searches for it.
     pub fn is_exporter_gone(&self) -> bool {
@@ -427,5 +467,56 @@ impl ConnectError {
     /// Converts the error of opening events, with its usual reasons.
     pub(super) fn of_events(error: frameshare_cuda::Error) -> Self {
         if error.is_map_failed() { Self::EventsNotShared(error) } else { error.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare_protocol::descriptor::Field;
+
+    #[test]
+    fn error_names_torn_and_undelivered_frames() {
+        let limit = Duration::from_secs(1);
+        let stalled = End::Stalled { sequence: Sequence(7), limit };
+        let (hung_up, stalled) = (ReadError::of_end(End::HungUp, 1, 2), ReadError::of_end(stalled, 3, 4));
+        assert!(matches!(hung_up, ReadError::Gone { torn: 1, lost: 2 }), "{hung_up:?}");
+        assert!(
+            matches!(stalled, ReadError::Stalled { sequence: Sequence(7), torn: 3, lost: 4, .. }),
+            "{stalled:?}"
+        );
+    }
+
+    #[test]
+    fn close_message_of_a_stopped_exporter_is_no_eviction() {
+        let error = |reason| ReadError::of_end(End::Closed(reason, "it has stopped".into()), 0, 0);
+        let stopped = error(Reason::Stopped);
+        assert!(matches!(&stopped, ReadError::Stopped(text) if text == "it has stopped"), "{stopped:?}");
+        let evicted = error(Reason::Violation);
+        assert!(matches!(evicted, ReadError::CutOff { reason: Reason::Violation, .. }), "{evicted:?}");
+    }
+
+    /// The public texts are those of the rules that the core finds broken.
+    #[test]
+    fn violation_of_the_core_keeps_its_text() {
+        let (sequence, slot) = (Sequence(3), SlotId { generation: 1, index: 5 });
+        let invalid = InvalidDescriptor { sequence, field: Field::Size };
+        for violation in [
+            Violation::TooManyKeptUnits { size: 7, limit: 6 },
+            Violation::KeptUnitsEnd { size: 7, end: 6 },
+            Violation::MissingMessages { sequence, missing: 7 },
+            Violation::TooManyGenerations { limit: 7 },
+            Violation::DuplicateGeneration { generation: 7 },
+            Violation::TooManySlots { limit: 7 },
+            Violation::DuplicateSlot { slot },
+            Violation::SlotOfUnknownGeneration { slot },
+            Violation::RetiredUnknownSlot { slot },
+            Violation::Descriptor(invalid),
+            Violation::UnknownGeneration { sequence, generation: 7 },
+            Violation::UnknownSlot { sequence, slot: 7 },
+            Violation::FrameOrder { sequence, after: Sequence(7) },
+        ] {
+            assert_eq!(ProtocolViolation::from(violation).to_string(), violation.to_string());
+        }
     }
 }

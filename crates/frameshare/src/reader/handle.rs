@@ -60,7 +60,7 @@ mod tests {
         Endpoint, Interrupt, Wait,
         exporter::{self, Exporter, Purpose},
         fence::Written,
-        reader::{Config, Frame, Item, ReadError, parts::HELD_PATIENCE},
+        reader::{Config, Frame, HELD_PATIENCE, Item, ReadError},
     };
     use std::{
         sync::atomic::{AtomicBool, Ordering},

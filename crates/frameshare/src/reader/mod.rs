@@ -26,7 +26,6 @@ mod handle;
 mod item;
 mod lease;
 mod origin;
-mod parts;
 mod planes;
 mod readiness;
 mod set;
@@ -50,14 +49,17 @@ pub use wait::Spun;
 
 use crate::{Interrupt, endpoint::Endpoint, sys::Timeout};
 use connection::{Connection, Search};
+use frameshare_core::reader::{Patience, Reconnection};
 use frameshare_queue::Sleeper;
-use parts::{Patience, Reconnection};
 use readiness::Readiness;
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 use wait::Waits;
+
+/// Time after which a wait without limit ends with [`ReadError::Held`].
+const HELD_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 
 /// A reader of one stream.
 #[derive(Debug)]
@@ -123,7 +125,7 @@ impl Reader {
             state,
             reconnection: Reconnection::new(Instant::now()),
             waits: Waits::new(),
-            patience: Patience::default(),
+            patience: Patience::new(HELD_PATIENCE),
             readiness,
             handle: None,
         })
@@ -371,9 +373,7 @@ impl Reader {
     /// Statistics so far. During a search for the next exporter, session and process are the last
     /// ones.
     pub fn stats(&self) -> Stats {
-        let Spun { time: spin_time, frames: spin_frames } = self.waits.spun();
-        let connections = self.reconnection.total(self.connection().map(Connection::stats));
-        Stats { spin_time, spin_frames, ..connections }
+        Stats::new(self.reconnection.total(self.connection().map(Connection::stats)), self.waits.spun())
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! Many streams in one thread.
 
-use super::{Config, Item, OpenError, ReadError, Reader, parts::HELD_PATIENCE};
+use super::{Config, HELD_PATIENCE, Item, OpenError, ReadError, Reader};
 use crate::{
     Endpoint, Interrupt,
     sys::{Epoll, Interest, Timeout},

@@ -2,6 +2,8 @@
 
 //! Statistics of a reader.
 
+use super::wait::Spun;
+use frameshare_core::reader::ConnectionStats;
 use std::time::Duration;
 
 /// Statistics of a reader over all its connections.
@@ -36,4 +38,24 @@ pub struct Stats {
     /// Frames that were delivered when they were written, since as many GPU streams of this process
     /// as frameshare allows were waiting for frames of its readers, or GPU memory was to be freed.
     pub gpu_wait_limited: u64,
+}
+
+impl Stats {
+    /// The statistics of all connections, and the cost of the reader's spins.
+    pub(super) fn new(connections: ConnectionStats, spun: Spun) -> Self {
+        Self {
+            session: connections.session,
+            exporter_pid: connections.exporter_pid,
+            credit: connections.credit,
+            held: connections.held,
+            received: connections.received,
+            lost: connections.lost,
+            reconnects: connections.reconnects,
+            futex_sleeps: connections.futex_sleeps,
+            missed_wakes: connections.missed_wakes,
+            spin_time: spun.time,
+            spin_frames: spun.frames,
+            gpu_wait_limited: connections.gpu_wait_limited,
+        }
+    }
 }

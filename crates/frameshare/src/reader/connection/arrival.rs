@@ -10,17 +10,14 @@ use super::{
 };
 use crate::{
     Interrupt,
-    event::Event,
     memory::frees_imports_first,
-    reader::{
-        error::{ProtocolViolation, ReadError},
-        parts::{Announcement, End, KeptUnits, MAX_WAITING, Ordered},
-    },
+    reader::error::{ProtocolViolation, ReadError},
     sys::{Timeout, UntrustedFd},
 };
+use frameshare_core::reader::{Announcement, End, KeptUnits, MAX_WAITING, Ordered};
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::message::ToReader;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 impl Connection {
     /// Receives messages up to the limits.
@@ -87,11 +84,11 @@ impl Connection {
             }
             ToReader::RetireSlot { slot } => self.slots.retire_slot(slot)?,
             ToReader::Format { before, memory, format } => {
-                self.order.push(before, Ordered::Format(memory, Arc::new(format)));
+                self.order.push(before, Ordered::Format(memory, format));
             }
             ToReader::Event { before, kind, sticky, payload } => {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
-                self.order.push(before, Ordered::Event(Event { kind, sticky, payload }));
+                self.order.push(before, Ordered::Event { kind, sticky, payload });
             }
             ToReader::Metadata { sequence, payload } => {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;

@@ -5,15 +5,16 @@
 
 use super::{Connection, kept::KeptFile, unwritten::Written};
 use crate::{
+    event::Event,
     reader::{
         error::{ProtocolViolation, ReadError},
         item::Item,
         lease::{Frame, Imported, Lease},
         origin::Origin,
-        parts::{End, Ordered, Step},
     },
     sys::monotonic_ns,
 };
+use frameshare_core::reader::{End, Ordered, Step};
 use frameshare_protocol::{Descriptor, Sequence};
 use std::sync::Arc;
 
@@ -49,17 +50,18 @@ impl Connection {
             let oldest = self.channel.consumer().oldest();
             let oldest = oldest.as_ref().map(Result::as_ref).transpose();
             let oldest = oldest.map_err(|error| ProtocolViolation::Descriptor(*error))?;
-            let taken = match self.order.next(head, oldest, self.progress.expected())? {
+            let oldest = oldest.map(|taken| (taken.entry, &taken.descriptor));
+            let (entry, descriptor) = match self.order.next(head, oldest, self.progress.expected())? {
                 Step::Apply(before, message) => match self.apply(before, message) {
                     Some(item) => return Ok(Some(item)),
                     None => continue,
                 },
                 Step::Receive(frame) if self.receive_before(frame)? => continue,
                 Step::Receive(_) | Step::Wait => break,
-                Step::Take(taken) => taken,
+                Step::Take(entry, descriptor) => (entry, descriptor),
             };
-            let (entry, sequence) = (taken.entry, taken.descriptor.sequence);
-            let place = self.slots.place(taken.descriptor.slot);
+            let sequence = descriptor.sequence;
+            let place = self.slots.place(descriptor.slot);
             // Memory that was not imported before the exporter's end cannot be imported.
             let is_in_reach = self.ending.is_connected() || place.is_imported();
             let may_be_taken = place.is_unreadable()
@@ -83,8 +85,8 @@ impl Connection {
                 continue;
             }
             let lost_before = self.progress.deliver(sequence);
-            let (import, is_in_dma_buf) = (place.import(&taken.descriptor)?.clone(), place.is_in_dma_buf());
-            let frame = self.frame(&taken.descriptor, lost_before, import, lease)?;
+            let (import, is_in_dma_buf) = (place.import(descriptor)?.clone(), place.is_in_dma_buf());
+            let frame = self.frame(descriptor, lost_before, import, lease)?;
             if is_in_dma_buf {
                 return self.when_written(Written::of(frame).map_err(ReadError::Io)?);
             }
@@ -132,7 +134,7 @@ impl Connection {
 
     /// Returns the next of the kept units that are due.
     fn next_kept(&mut self) -> Result<Option<Frame>, ReadError> {
-        let Some((file, at)) = self.kept.next()? else { return Ok(None) };
+        let Some((file, at)) = self.kept.next_record()? else { return Ok(None) };
         let (file, unit) = (file.clone(), file.unit(at)?);
         let is_last = self.kept.pass(unit.descriptor.sequence, unit.next)?;
         let frame = file.frame(at, unit, self.channel.session(), is_last, self.origin.clone())?;
@@ -152,11 +154,14 @@ impl Connection {
     fn apply(&mut self, before: Sequence, message: Ordered<KeptFile>) -> Option<Item> {
         match message {
             Ordered::Format(memory, format) => {
+                let format = Arc::new(format);
                 self.memory = memory;
                 self.origin = Arc::new(Origin::of(&format, self.origin.is_own_user));
                 return Some(Item::Format(format));
             }
-            Ordered::Event(event) => return Some(Item::Event(event)),
+            Ordered::Event { kind, sticky, payload } => {
+                return Some(Item::Event(Event { kind, sticky, payload }));
+            }
             Ordered::EndOfStream => {
                 self.progress.end(before);
                 return Some(Item::EndOfStream);
@@ -179,6 +184,6 @@ impl Connection {
         if let Some(wait) = self.gpu.wait().filter(|wait| torn > 0 && wait.needs_unblocking()) {
             wait.unblock(self.exporter.take_gone(), end.is_closed());
         }
-        Err(end.to_error(torn, self.progress.undelivered()))
+        Err(ReadError::of_end(end, torn, self.progress.undelivered()))
     }
 }

@@ -9,10 +9,10 @@ use crate::{
         error::{ConnectError, ProtocolViolation, ReadError},
         gpu_wait::{GpuWait, Recheck, Settings},
         lease::Channel,
-        parts::{End, Ending},
     },
     sys::UntrustedFd,
 };
+use frameshare_core::reader::{End, Ending};
 use frameshare_cuda::{context::Context, device::Uuid};
 use frameshare_protocol::{
     EntryIndex, FenceKind, Sequence,

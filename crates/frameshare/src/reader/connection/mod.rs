@@ -25,8 +25,6 @@ use super::{
     gpu_wait::Recheck,
     lease::{Channel, KeyUnitRequests, SlotImporter},
     origin::Origin,
-    parts::{Ending, Kept, Order, Progress},
-    stats::Stats,
 };
 use crate::{
     Endpoint,
@@ -35,6 +33,7 @@ use crate::{
 };
 use areas::Areas;
 use exporter::RemoteExporter;
+use frameshare_core::reader::{ConnectionStats, Ending, Kept, Order, Progress};
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     MemoryKind, Sequence,
@@ -213,8 +212,8 @@ impl Connection {
     }
 
     /// Statistics of this connection.
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> ConnectionStats {
+        ConnectionStats {
             session: self.channel.session(),
             exporter_pid: self.exporter.pid(),
             credit: self.credit,
@@ -224,7 +223,7 @@ impl Connection {
             futex_sleeps: self.sleep.futex_sleeps(),
             missed_wakes: self.sleep.missed(),
             gpu_wait_limited: self.gpu.limited_frames(),
-            ..Stats::default()
+            reconnects: 0,
         }
     }
 }

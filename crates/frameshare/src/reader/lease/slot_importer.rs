@@ -9,13 +9,10 @@ use super::{
 use crate::{
     foreign::report,
     memory::{Importer, MemoryError, MemoryFault, Operation, frees_imports_first, importer, same_process},
-    reader::{
-        config::Config,
-        error::ReadError,
-        parts::{Announcement, Generations, Place},
-    },
+    reader::{config::Config, error::ReadError},
     sys::UntrustedFd,
 };
+use frameshare_core::reader::{Announcement, Generations, Place};
 use frameshare_protocol::{MemoryKind, SlotId, limits::MAX_TEXT, message::ToExporter};
 use std::{io, os::fd::AsFd, sync::Arc};
 
@@ -57,7 +54,7 @@ enum Source {
 impl SlotImporter {
     pub fn new(channel: Arc<Channel>, is_local: bool, config: &Config, takes_dma_bufs: bool) -> Self {
         let Config { host_fallback, keep_files: keeps_files, .. } = *config;
-        let generations = Generations::new();
+        let generations = Generations::default();
         Self { channel, is_local, host_fallback, keeps_files, takes_dma_bufs, generations }
     }
 

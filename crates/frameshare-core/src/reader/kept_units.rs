@@ -2,7 +2,7 @@
 
 //! Kept units of a connection: their limit, and the reader's place in them.
 
-use crate::reader::error::ProtocolViolation;
+use super::violation::Violation;
 use frameshare_protocol::{Sequence, kept::RECORD};
 
 /// The units of one file that are not delivered yet. `F` is the file, which is read elsewhere.
@@ -25,8 +25,8 @@ impl<F> KeptUnits<F> {
     }
 
     /// The violation of a file that ends elsewhere than its units.
-    fn end(&self) -> ProtocolViolation {
-        ProtocolViolation::KeptUnitsEnd { size: 8 * self.words as u64, end: 8 * self.at as u64 }
+    fn end(&self) -> Violation {
+        Violation::KeptUnitsEnd { size: 8 * self.words as u64, end: 8 * self.at as u64 }
     }
 }
 
@@ -35,7 +35,7 @@ impl<F> KeptUnits<F> {
 /// it.
 ///
 /// The order, for each message: [`Kept::count`] on its arrival, [`Kept::begin`] in its place among
-/// the frames, then for each unit [`Kept::next`] and [`Kept::pass`], until none is left.
+/// the frames, then for each unit [`Kept::next_record`] and [`Kept::pass`], until none is left.
 #[derive(Debug)]
 pub struct Kept<F> {
     /// Limit of the bytes of all units.
@@ -57,11 +57,11 @@ impl<F> Kept<F> {
     /// Counts a file of `size` bytes, before it is mapped.
     ///
     /// # Errors
-    /// [`ProtocolViolation::TooManyKeptUnits`] beyond the limit.
-    pub fn count(&mut self, size: u64) -> Result<(), ProtocolViolation> {
+    /// [`Violation::TooManyKeptUnits`] beyond the limit.
+    pub fn count(&mut self, size: u64) -> Result<(), Violation> {
         self.counted = self.counted.saturating_add(size);
         if self.counted > self.limit {
-            return Err(ProtocolViolation::TooManyKeptUnits { size: self.counted, limit: self.limit });
+            return Err(Violation::TooManyKeptUnits { size: self.counted, limit: self.limit });
         }
         Ok(())
     }
@@ -80,8 +80,8 @@ impl<F> Kept<F> {
     /// position in words; `None` if no unit is left.
     ///
     /// # Errors
-    /// [`ProtocolViolation::KeptUnitsEnd`] if the file ends elsewhere than its units.
-    pub fn next(&mut self) -> Result<Option<(&F, usize)>, ProtocolViolation> {
+    /// [`Violation::KeptUnitsEnd`] if the file ends elsewhere than its units.
+    pub fn next_record(&mut self) -> Result<Option<(&F, usize)>, Violation> {
         drop(self.due.take_if(|units| units.left == 0 && units.at == units.words));
         let Some(units) = &self.due else { return Ok(None) };
         let end = units.at.checked_add(RECORD).filter(|end| units.left > 0 && *end <= units.words);
@@ -93,13 +93,13 @@ impl<F> Kept<F> {
     /// live frame follows it.
     ///
     /// # Errors
-    /// [`ProtocolViolation::FrameOrder`] if it is not between the last unit and the frame after
+    /// [`Violation::FrameOrder`] if it is not between the last unit and the frame after
     /// all units.
-    pub fn pass(&mut self, sequence: Sequence, next: usize) -> Result<bool, ProtocolViolation> {
+    pub fn pass(&mut self, sequence: Sequence, next: usize) -> Result<bool, Violation> {
         let Some(units) = &mut self.due else { return Ok(false) };
         if sequence <= self.last || sequence >= units.before {
             let after = if sequence <= self.last { self.last } else { units.before };
-            return Err(ProtocolViolation::FrameOrder { sequence, after });
+            return Err(Violation::FrameOrder { sequence, after });
         }
         (units.at, units.left) = (next, units.left.saturating_sub(1));
         self.last = sequence;
@@ -122,12 +122,12 @@ mod tests {
     fn units_are_passed_in_order_up_to_the_end_of_their_file() {
         let mut kept = kept(3);
         for (unit, sequence) in [4, 8, 9].into_iter().enumerate() {
-            assert_eq!(kept.next().unwrap(), Some((&(), unit * RECORD)));
+            assert_eq!(kept.next_record().unwrap(), Some((&(), unit * RECORD)));
             let is_last = kept.pass(Sequence(sequence), (unit + 1) * RECORD).unwrap();
             assert_eq!(is_last, sequence == 9, "{sequence}");
         }
         assert!(kept.is_due());
-        assert_eq!(kept.next().unwrap(), None);
+        assert_eq!(kept.next_record().unwrap(), None);
         assert!(!kept.is_due());
     }
 
@@ -136,11 +136,11 @@ mod tests {
         for count in [2, 4] {
             let mut kept = kept(count);
             for unit in 0..count.min(3) {
-                assert!(kept.next().unwrap().is_some());
+                assert!(kept.next_record().unwrap().is_some());
                 kept.pass(Sequence(u64::from(unit) + 1), (unit as usize + 1) * RECORD).unwrap();
             }
-            let error = kept.next().unwrap_err();
-            assert!(matches!(error, ProtocolViolation::KeptUnitsEnd { .. }), "{count}: {error}");
+            let error = kept.next_record().unwrap_err();
+            assert!(matches!(error, Violation::KeptUnitsEnd { .. }), "{count}: {error}");
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         kept.pass(Sequence(5), RECORD).unwrap();
         for (sequence, bound) in [(5, 5), (4, 5), (10, 10)] {
             let error = kept.pass(Sequence(sequence), 2 * RECORD).unwrap_err();
-            let ProtocolViolation::FrameOrder { after, .. } = error else { panic!("{error}") };
+            let Violation::FrameOrder { after, .. } = error else { panic!("{error}") };
             assert_eq!(after, Sequence(bound), "{sequence}");
         }
         // A later file goes on after the last unit.
@@ -165,6 +165,6 @@ mod tests {
         kept.count(60).unwrap();
         kept.count(40).unwrap();
         let error = kept.count(1).unwrap_err();
-        assert!(matches!(error, ProtocolViolation::TooManyKeptUnits { size: 101, limit: 100 }), "{error}");
+        assert!(matches!(error, Violation::TooManyKeptUnits { size: 101, limit: 100 }), "{error}");
     }
 }

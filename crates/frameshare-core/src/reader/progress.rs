@@ -23,17 +23,20 @@ pub struct Progress {
 
 impl Progress {
     /// Progress of a reader whose first frame is `next`.
+    #[inline]
     pub fn new(next: Sequence) -> Self {
         Self { expected: next, received: 0, lost: 0, undelivered: 0 }
     }
 
     /// The next sequence number if no frame is lost.
+    #[inline]
     pub fn expected(&self) -> Sequence {
         self.expected
     }
 
     /// Counts a delivered frame, which is the expected one or a later one. Returns the number of
     /// frames lost before it.
+    #[inline]
     pub fn deliver(&mut self, sequence: Sequence) -> u64 {
         let lost = sequence.since(self.expected);
         self.expected = sequence.next();
@@ -44,31 +47,37 @@ impl Progress {
     }
 
     /// Counts a delivered kept unit.
+    #[inline]
     pub fn deliver_kept(&mut self) {
         self.received += 1;
     }
 
     /// Records that the frames before `before` are not for this reader.
+    #[inline]
     pub fn skip(&mut self, before: Sequence) {
         self.expected = self.expected.max(before);
     }
 
     /// Counts the frames up to `before` as lost, for now: the stream ends there.
+    #[inline]
     pub fn end(&mut self, before: Sequence) {
         self.undelivered = before.since(self.expected);
     }
 
     /// Number of delivered frames.
+    #[inline]
     pub fn received(&self) -> u64 {
         self.received
     }
 
     /// Number of lost frames.
+    #[inline]
     pub fn lost(&self) -> u64 {
         self.lost.saturating_add(self.undelivered)
     }
 
     /// Frames lost after the last delivered one.
+    #[inline]
     pub fn undelivered(&self) -> u64 {
         self.undelivered
     }

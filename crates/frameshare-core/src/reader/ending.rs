@@ -2,7 +2,6 @@
 
 //! End of a connection, and its report to the application.
 
-use crate::reader::error::ReadError;
 use frameshare_protocol::{Sequence, message::Reason};
 use std::{mem, time::Duration};
 
@@ -24,18 +23,9 @@ pub enum End {
 
 impl End {
     /// Returns whether the exporter sent a close message.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed(..))
-    }
-
-    /// Returns the error for the application, with the number of torn and of undelivered frames.
-    pub fn to_error(&self, torn: u64, lost: u64) -> ReadError {
-        match self {
-            Self::HungUp => ReadError::Gone { torn, lost },
-            &Self::Stalled { sequence, limit } => ReadError::Stalled { sequence, limit, torn, lost },
-            Self::Closed(Reason::Stopped, text) => ReadError::Stopped(text.clone()),
-            Self::Closed(reason, text) => ReadError::CutOff { reason: *reason, text: text.clone() },
-        }
     }
 }
 
@@ -60,11 +50,13 @@ enum State {
 
 impl Ending {
     /// Returns whether the connection has not ended.
+    #[inline]
     pub fn is_connected(&self) -> bool {
         matches!(self.0, State::Connected)
     }
 
     /// Notes an end of the connection; the first one counts.
+    #[inline]
     pub fn end(&mut self, end: End) {
         if self.is_connected() {
             self.0 = State::Ended(end);
@@ -72,6 +64,7 @@ impl Ending {
     }
 
     /// The end of the connection, if it has ended.
+    #[inline]
     pub fn ended(&self) -> Option<&End> {
         match &self.0 {
             State::Connected => None,
@@ -80,11 +73,13 @@ impl Ending {
     }
 
     /// Returns whether the application has the error.
+    #[inline]
     pub fn is_reported(&self) -> bool {
         matches!(self.0, State::Reported(_))
     }
 
     /// Notes that the application gets the error. Returns true for the first report.
+    #[inline]
     pub fn report(&mut self) -> bool {
         let (state, is_first) = match mem::take(&mut self.0) {
             State::Ended(end) => (State::Reported(end), true),
@@ -111,19 +106,10 @@ mod tests {
         assert!(ending.report() && ending.is_reported());
         ending.end(End::HungUp);
         assert!(!ending.report() && ending.is_reported() && !ending.is_connected());
-        let error = ending.ended().map(|end| end.to_error(0, 0));
-        assert!(matches!(&error, Some(ReadError::Stopped(text)) if text == "it has stopped"), "{error:?}");
-    }
-
-    #[test]
-    fn error_names_torn_and_undelivered_frames() {
-        let limit = Duration::from_secs(1);
-        let stalled = End::Stalled { sequence: Sequence(7), limit };
-        let (hung_up, stalled) = (End::HungUp.to_error(1, 2), stalled.to_error(3, 4));
-        assert!(matches!(hung_up, ReadError::Gone { torn: 1, lost: 2 }), "{hung_up:?}");
+        let end = ending.ended();
         assert!(
-            matches!(stalled, ReadError::Stalled { sequence: Sequence(7), torn: 3, lost: 4, .. }),
-            "{stalled:?}"
+            matches!(end, Some(End::Closed(Reason::Stopped, text)) if text == "it has stopped"),
+            "{end:?}"
         );
     }
 }

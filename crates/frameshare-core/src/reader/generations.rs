@@ -2,7 +2,7 @@
 
 //! Generations whose frames may still arrive, and their imported slots.
 
-use crate::reader::error::ProtocolViolation;
+use super::violation::Violation;
 use frameshare_protocol::{Descriptor, MemoryKind, SlotId};
 use std::collections::BTreeMap;
 
@@ -14,9 +14,13 @@ const MAX_IMPORTS: usize = 8192;
 /// A new generation, as the exporter announces it.
 #[derive(Clone, Copy, Debug)]
 pub struct Announcement {
+    /// Its number.
     pub generation: u32,
+    /// The kind of memory of its slots.
     pub memory: MemoryKind,
+    /// Size of each slot in bytes.
     pub slot_size: u64,
+    /// Whether the slots are memory of a third party, such as a decoder, shared in place.
     pub adopted: bool,
 }
 
@@ -50,19 +54,21 @@ pub struct Place<'a, M, I> {
     import: Option<&'a I>,
 }
 
-impl<M, I> Generations<M, I> {
+impl<M, I> Default for Generations<M, I> {
     /// No generations yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { by_number: BTreeMap::new() }
     }
+}
 
+impl<M, I> Generations<M, I> {
     /// Checks that one more generation may be added.
     ///
     /// # Errors
-    /// [`ProtocolViolation::TooManyGenerations`].
-    pub fn check_room(&self) -> Result<(), ProtocolViolation> {
+    /// [`Violation::TooManyGenerations`].
+    pub fn check_room(&self) -> Result<(), Violation> {
         if self.by_number.len() >= MAX_GENERATIONS {
-            return Err(ProtocolViolation::TooManyGenerations { limit: MAX_GENERATIONS });
+            return Err(Violation::TooManyGenerations { limit: MAX_GENERATIONS });
         }
         Ok(())
     }
@@ -70,12 +76,12 @@ impl<M, I> Generations<M, I> {
     /// Adds a generation in this memory.
     ///
     /// # Errors
-    /// [`ProtocolViolation::DuplicateGeneration`] if it exists already.
-    pub fn add(&mut self, new: Announcement, memory: M) -> Result<(), ProtocolViolation> {
+    /// [`Violation::DuplicateGeneration`] if it exists already.
+    pub fn add(&mut self, new: Announcement, memory: M) -> Result<(), Violation> {
         let Announcement { generation, memory: kind, slot_size, .. } = new;
         let new = Generation { kind, slot_size, is_unreadable: false, memory, slots: BTreeMap::new() };
         match self.by_number.insert(generation, new) {
-            Some(_) => Err(ProtocolViolation::DuplicateGeneration { generation }),
+            Some(_) => Err(Violation::DuplicateGeneration { generation }),
             None => Ok(()),
         }
     }
@@ -84,14 +90,14 @@ impl<M, I> Generations<M, I> {
     /// `None` if its generation is unreadable.
     ///
     /// # Errors
-    /// [`ProtocolViolation`] beyond the limit, or if there is no such generation.
-    pub fn begin_import(&self, slot: SlotId) -> Result<Option<(MemoryKind, u64, &M)>, ProtocolViolation> {
+    /// [`Violation`] beyond the limit, or if there is no such generation.
+    pub fn begin_import(&self, slot: SlotId) -> Result<Option<(MemoryKind, u64, &M)>, Violation> {
         let imports: usize = self.by_number.values().map(|one| one.slots.len()).sum();
         if imports >= MAX_IMPORTS {
-            return Err(ProtocolViolation::TooManySlots { limit: MAX_IMPORTS });
+            return Err(Violation::TooManySlots { limit: MAX_IMPORTS });
         }
         match self.by_number.get(&slot.generation) {
-            None => Err(ProtocolViolation::SlotOfUnknownGeneration { slot }),
+            None => Err(Violation::SlotOfUnknownGeneration { slot }),
             Some(one) if one.is_unreadable => Ok(None),
             Some(one) => Ok(Some((one.kind, one.slot_size, &one.memory))),
         }
@@ -100,11 +106,11 @@ impl<M, I> Generations<M, I> {
     /// Adds the import of a slot.
     ///
     /// # Errors
-    /// [`ProtocolViolation::DuplicateSlot`] if it exists already.
-    pub fn insert(&mut self, slot: SlotId, import: I) -> Result<(), ProtocolViolation> {
+    /// [`Violation::DuplicateSlot`] if it exists already.
+    pub fn insert(&mut self, slot: SlotId, import: I) -> Result<(), Violation> {
         let found = self.by_number.get_mut(&slot.generation);
         match found.and_then(|found| found.slots.insert(slot.index, import)) {
-            Some(_) => Err(ProtocolViolation::DuplicateSlot { slot }),
+            Some(_) => Err(Violation::DuplicateSlot { slot }),
             None => Ok(()),
         }
     }
@@ -126,12 +132,12 @@ impl<M, I> Generations<M, I> {
     /// imported, since its generation is unreadable.
     ///
     /// # Errors
-    /// [`ProtocolViolation::RetiredUnknownSlot`] if there is no such slot.
-    pub fn retire_slot(&mut self, slot: SlotId) -> Result<Option<I>, ProtocolViolation> {
+    /// [`Violation::RetiredUnknownSlot`] if there is no such slot.
+    pub fn retire_slot(&mut self, slot: SlotId) -> Result<Option<I>, Violation> {
         let found = self.by_number.get_mut(&slot.generation);
-        let found = found.ok_or(ProtocolViolation::RetiredUnknownSlot { slot })?;
+        let found = found.ok_or(Violation::RetiredUnknownSlot { slot })?;
         match found.slots.remove(&slot.index) {
-            None if !found.is_unreadable => Err(ProtocolViolation::RetiredUnknownSlot { slot }),
+            None if !found.is_unreadable => Err(Violation::RetiredUnknownSlot { slot }),
             removed => Ok(removed),
         }
     }
@@ -169,13 +175,13 @@ impl<'a, M, I> Place<'a, M, I> {
     ///
     /// # Errors
     /// The violation if there is no such slot, or the frame is not inside it.
-    pub fn import(&self, descriptor: &Descriptor) -> Result<&'a I, ProtocolViolation> {
+    pub fn import(&self, descriptor: &Descriptor) -> Result<&'a I, Violation> {
         let &Descriptor { sequence, slot: SlotId { generation, index }, .. } = descriptor;
         let Some(found) = self.generation else {
-            return Err(ProtocolViolation::UnknownGeneration { sequence, generation });
+            return Err(Violation::UnknownGeneration { sequence, generation });
         };
         let Some(import) = self.import else {
-            return Err(ProtocolViolation::UnknownSlot { sequence, slot: index });
+            return Err(Violation::UnknownSlot { sequence, slot: index });
         };
         descriptor.check_frame(found.slot_size)?;
         Ok(import)
@@ -195,7 +201,7 @@ mod tests {
 
     /// Generation 1 in host memory and 2 in GPU memory; slot 5 of the former is imported.
     fn known() -> Generations<&'static str, &'static str> {
-        let mut known = Generations::new();
+        let mut known = Generations::default();
         known.add(announcement(1, MemoryKind::Host), "host").unwrap();
         known.add(announcement(2, MemoryKind::Vmm), "GPU").unwrap();
         assert_eq!(known.begin_import(SLOT).unwrap(), Some((MemoryKind::Host, 100, &"host")));
@@ -221,9 +227,9 @@ mod tests {
             matches!(
                 violations,
                 [
-                    ProtocolViolation::Descriptor(_),
-                    ProtocolViolation::UnknownSlot { slot: 6, .. },
-                    ProtocolViolation::UnknownGeneration { generation: 3, .. }
+                    Violation::Descriptor(_),
+                    Violation::UnknownSlot { slot: 6, .. },
+                    Violation::UnknownGeneration { generation: 3, .. }
                 ]
             ),
             "{violations:?}"
@@ -275,11 +281,11 @@ mod tests {
             matches!(
                 violations,
                 [
-                    ProtocolViolation::DuplicateSlot { slot: SLOT },
-                    ProtocolViolation::SlotOfUnknownGeneration { .. },
-                    ProtocolViolation::RetiredUnknownSlot { .. },
-                    ProtocolViolation::RetiredUnknownSlot { .. },
-                    ProtocolViolation::DuplicateGeneration { generation: 2 }
+                    Violation::DuplicateSlot { slot: SLOT },
+                    Violation::SlotOfUnknownGeneration { .. },
+                    Violation::RetiredUnknownSlot { .. },
+                    Violation::RetiredUnknownSlot { .. },
+                    Violation::DuplicateGeneration { generation: 2 }
                 ]
             ),
             "{violations:?}"
@@ -288,19 +294,19 @@ mod tests {
 
     #[test]
     fn generations_and_imports_are_limited() {
-        let mut known = Generations::<(), ()>::new();
+        let mut known = Generations::<(), ()>::default();
         for generation in 0..MAX_GENERATIONS as u32 {
             known.check_room().unwrap();
             known.add(announcement(generation, MemoryKind::Host), ()).unwrap();
         }
         let error = known.check_room().unwrap_err();
-        assert!(matches!(error, ProtocolViolation::TooManyGenerations { .. }), "{error}");
+        assert!(matches!(error, Violation::TooManyGenerations { .. }), "{error}");
         for index in 0..MAX_IMPORTS as u32 {
             let slot = SlotId { generation: index % 2, index };
             assert!(known.begin_import(slot).unwrap().is_some());
             known.insert(slot, ()).unwrap();
         }
         let error = known.begin_import(SLOT).unwrap_err();
-        assert!(matches!(error, ProtocolViolation::TooManySlots { .. }), "{error}");
+        assert!(matches!(error, Violation::TooManySlots { .. }), "{error}");
     }
 }

@@ -2,11 +2,35 @@
 
 //! Reconnection: the state of a reader that outlives its connections.
 
-use crate::reader::stats::Stats;
 use std::time::{Duration, Instant};
 
 /// Minimum time between two connections, against an exporter that ends each at once.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
+
+/// Statistics of one connection, or of all connections of a reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// The run of the stream that is read.
+    pub session: u64,
+    /// The exporter's process.
+    pub exporter_pid: u32,
+    /// Maximum number of frames that the reader may hold.
+    pub credit: u32,
+    /// Number of frames that it holds.
+    pub held: u32,
+    /// Frames taken.
+    pub received: u64,
+    /// Frames lost.
+    pub lost: u64,
+    /// Number of reconnections; 0 for one connection.
+    pub reconnects: u64,
+    /// Number of sleeps on the futex.
+    pub futex_sleeps: u64,
+    /// Wake-ups of the futex that did not arrive.
+    pub missed_wakes: u64,
+    /// Frames that were delivered when they were written, because of the bound of waiting streams.
+    pub gpu_wait_limited: u64,
+}
 
 /// Owns the statistics of past connections, and the time from which the next one may be attempted.
 /// It neither searches nor connects, and has no clock: times are passed in.
@@ -16,7 +40,7 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Reconnection {
     /// Statistics of past connections, with session and process of the last one.
-    past: Stats,
+    past: ConnectionStats,
     /// Time of the last connection.
     connected: Instant,
 }
@@ -24,7 +48,7 @@ pub struct Reconnection {
 impl Reconnection {
     /// A reader without past connections, whose first one is made or searched for `now`.
     pub fn new(now: Instant) -> Self {
-        Self { past: Stats::default(), connected: now }
+        Self { past: ConnectionStats::default(), connected: now }
     }
 
     /// The time of the next attempt to connect, after the present connection was lost.
@@ -33,8 +57,8 @@ impl Reconnection {
     }
 
     /// Notes that the present connection is lost, with these statistics.
-    pub fn lose(&mut self, connection: Stats) {
-        self.past = Stats { credit: 0, held: 0, ..self.total(Some(connection)) };
+    pub fn lose(&mut self, connection: ConnectionStats) {
+        self.past = ConnectionStats { credit: 0, held: 0, ..self.total(Some(connection)) };
     }
 
     /// Notes a connection that a search has found. The first one of a started reader is no
@@ -45,9 +69,9 @@ impl Reconnection {
     }
 
     /// Statistics of all connections, with those of the present one, if there is one.
-    pub fn total(&self, present: Option<Stats>) -> Stats {
+    pub fn total(&self, present: Option<ConnectionStats>) -> ConnectionStats {
         let Some(present) = present else { return self.past.clone() };
-        Stats {
+        ConnectionStats {
             received: self.past.received + present.received,
             // The exporter may report any number of lost frames.
             lost: self.past.lost.saturating_add(present.lost),
@@ -78,18 +102,25 @@ mod tests {
 
     #[test]
     fn statistics_add_up_over_connections() {
-        let one = |session| Stats { session, credit: 4, held: 1, received: 10, lost: 2, ..Stats::default() };
+        let one = |session| ConnectionStats {
+            session,
+            credit: 4,
+            held: 1,
+            received: 10,
+            lost: 2,
+            ..ConnectionStats::default()
+        };
         let mut reconnection = Reconnection::new(Instant::now());
         // The first connection of a started reader.
         reconnection.connect(Instant::now());
         assert_eq!(reconnection.total(Some(one(7))), one(7));
         reconnection.lose(one(7));
         // During the search: the last session, and nothing that belongs to a connection.
-        let past = Stats { credit: 0, held: 0, ..one(7) };
+        let past = ConnectionStats { credit: 0, held: 0, ..one(7) };
         assert_eq!(reconnection.total(None), past);
         reconnection.connect(Instant::now());
-        let lost_all = Stats { lost: u64::MAX, ..one(8) };
-        let total = Stats { received: 20, lost: u64::MAX, reconnects: 1, ..one(8) };
+        let lost_all = ConnectionStats { lost: u64::MAX, ..one(8) };
+        let total = ConnectionStats { received: 20, lost: u64::MAX, reconnects: 1, ..one(8) };
         assert_eq!(reconnection.total(Some(lost_all)), total);
     }
 }

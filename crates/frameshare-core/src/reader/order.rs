@@ -2,11 +2,11 @@
 
 //! Order of the messages and frames of one connection.
 
-use super::kept_units::KeptUnits;
-use crate::{event::Event, reader::error::ProtocolViolation};
-use frameshare_protocol::{Descriptor, MemoryKind, Sequence, limits::MAX_BACKLOG, message::Format};
-use frameshare_queue::Taken;
-use std::{collections::VecDeque, sync::Arc};
+use super::{kept_units::KeptUnits, violation::Violation};
+use frameshare_protocol::{
+    Descriptor, EntryIndex, MemoryKind, Sequence, limits::MAX_BACKLOG, message::Format,
+};
+use std::collections::VecDeque;
 
 /// Maximum number of messages that wait for their frames. An exporter that keeps the protocol sends
 /// none far ahead of its frames.
@@ -17,9 +17,16 @@ pub const MAX_WAITING: usize = 4096;
 #[derive(Debug)]
 pub enum Ordered<F> {
     /// The format of the following frames, and the kind of memory that they are in.
-    Format(MemoryKind, Arc<Format>),
+    Format(MemoryKind, Format),
     /// An in-band event.
-    Event(Event),
+    Event {
+        /// Its kind.
+        kind: u32,
+        /// Whether joining readers get the newest event of the kind.
+        sticky: bool,
+        /// Its content.
+        payload: Vec<u8>,
+    },
     /// The end of the stream.
     EndOfStream,
     /// The end of a generation.
@@ -43,7 +50,7 @@ impl<F> Waiting<F> {
     fn bytes(&self) -> usize {
         match self {
             Self::Message(Ordered::Format(_, format)) => format.caps.len(),
-            Self::Message(Ordered::Event(event)) => event.payload.len(),
+            Self::Message(Ordered::Event { payload, .. }) => payload.len(),
             Self::Metadata(bytes) => bytes.len(),
             // Kept units have a limit of their own.
             Self::Message(
@@ -60,8 +67,8 @@ pub enum Step<'a, F> {
     Apply(Sequence, Ordered<F>),
     /// To receive messages: this frame follows some that have not arrived.
     Receive(&'a Descriptor),
-    /// To take this frame.
-    Take(&'a Taken),
+    /// To take this frame, whose lease this entry of the queue carries.
+    Take(EntryIndex, &'a Descriptor),
     /// To wait: neither a message nor a frame is due.
     Wait,
 }
@@ -145,21 +152,22 @@ impl<F> Order<F> {
         Some((before, message))
     }
 
-    /// Returns the next step. `oldest` is the oldest untaken frame, and `head` the end of the queue
-    /// from before it was looked for; `expected` is the next frame if none is lost.
+    /// Returns the next step. `oldest` is the oldest untaken frame, with its entry, and `head` the
+    /// end of the queue from before it was looked for; `expected` is the next frame if none is
+    /// lost.
     ///
     /// # Errors
-    /// [`ProtocolViolation::FrameOrder`] if sequence numbers went back.
+    /// [`Violation::FrameOrder`] if sequence numbers went back.
     pub fn next<'a>(
         &mut self,
         head: Sequence,
-        oldest: Option<&'a Taken>,
+        oldest: Option<(EntryIndex, &'a Descriptor)>,
         expected: Sequence,
-    ) -> Result<Step<'a, F>, ProtocolViolation> {
+    ) -> Result<Step<'a, F>, Violation> {
         // Without an untaken frame below the head, a message in the place of the head is due.
-        let sequence = oldest.map_or(head, |taken| taken.descriptor.sequence);
+        let sequence = oldest.map_or(head, |(_, frame)| frame.sequence);
         if oldest.is_some() && sequence < expected {
-            return Err(ProtocolViolation::FrameOrder { sequence, after: expected.previous() });
+            return Err(Violation::FrameOrder { sequence, after: expected.previous() });
         }
         while let Some((before, message)) = self.pop_due(sequence) {
             match message {
@@ -169,8 +177,8 @@ impl<F> Order<F> {
         }
         Ok(match oldest {
             // Messages come in order: received ones precede those still under way.
-            Some(taken) if self.messages < taken.descriptor.messages => Step::Receive(&taken.descriptor),
-            Some(taken) => Step::Take(taken),
+            Some((_, frame)) if self.messages < frame.messages => Step::Receive(frame),
+            Some((entry, frame)) => Step::Take(entry, frame),
             None => Step::Wait,
         })
     }
@@ -179,13 +187,13 @@ impl<F> Order<F> {
     /// that needs some. If not, the exporter had no room for them, and sends them now.
     ///
     /// # Errors
-    /// [`ProtocolViolation::MissingMessages`] if more are missing than an exporter keeps back.
-    pub fn has_advanced(&self, before: u64, frame: &Descriptor) -> Result<bool, ProtocolViolation> {
+    /// [`Violation::MissingMessages`] if more are missing than an exporter keeps back.
+    pub fn has_advanced(&self, before: u64, frame: &Descriptor) -> Result<bool, Violation> {
         let missing = frame.messages.saturating_sub(self.messages);
         if self.messages > before {
             Ok(true)
         } else if missing > MAX_BACKLOG as u64 {
-            Err(ProtocolViolation::MissingMessages { sequence: frame.sequence, missing })
+            Err(Violation::MissingMessages { sequence: frame.sequence, missing })
         } else {
             Ok(false)
         }
@@ -200,16 +208,19 @@ impl<F> Order<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameshare_protocol::EntryIndex;
 
-    fn frame(sequence: u64, messages: u64) -> Taken {
-        let descriptor = Descriptor { sequence: Sequence(sequence), messages, ..Descriptor::default() };
-        Taken { entry: EntryIndex(0), descriptor }
+    fn frame(sequence: u64, messages: u64) -> Descriptor {
+        Descriptor { sequence: Sequence(sequence), messages, ..Descriptor::default() }
+    }
+
+    /// A frame in the queue.
+    fn queued(frame: &Descriptor) -> Option<(EntryIndex, &Descriptor)> {
+        Some((EntryIndex(6), frame))
     }
 
     /// The next step before this head or frame; nothing is expected yet.
-    fn next<'a>(order: &mut Order<()>, head: u64, oldest: Option<&'a Taken>) -> Step<'a, ()> {
-        order.next(Sequence(head), oldest, Sequence::FIRST).unwrap()
+    fn next<'a>(order: &mut Order<()>, head: u64, oldest: Option<&'a Descriptor>) -> Step<'a, ()> {
+        order.next(Sequence(head), oldest.and_then(queued), Sequence::FIRST).unwrap()
     }
 
     #[test]
@@ -236,10 +247,12 @@ mod tests {
         order.push(Sequence(4), Ordered::Skipped);
         let three = frame(3, 0);
         // The head is beyond the message, and the frame is not taken yet.
-        assert!(matches!(next(&mut order, 9, Some(&three)), Step::Take(found) if *found == three));
+        assert!(
+            matches!(next(&mut order, 9, Some(&three)), Step::Take(EntryIndex(6), found) if *found == three)
+        );
         let four = frame(4, 0);
         assert!(matches!(next(&mut order, 9, Some(&four)), Step::Apply(Sequence(4), Ordered::Skipped)));
-        assert!(matches!(next(&mut order, 9, Some(&four)), Step::Take(_)));
+        assert!(matches!(next(&mut order, 9, Some(&four)), Step::Take(..)));
     }
 
     #[test]
@@ -253,39 +266,39 @@ mod tests {
         order.push(Sequence(3), Ordered::Skipped);
         assert!(matches!(next(&mut order, 4, Some(&frame)), Step::Apply(..)));
         assert!(matches!(next(&mut order, 4, Some(&frame)), Step::Receive(_)));
-        assert!(!order.has_advanced(1, &frame.descriptor).unwrap());
+        assert!(!order.has_advanced(1, &frame).unwrap());
         order.count_packet(true);
-        assert!(order.has_advanced(1, &frame.descriptor).unwrap());
-        assert!(matches!(next(&mut order, 4, Some(&frame)), Step::Take(_)));
+        assert!(order.has_advanced(1, &frame).unwrap());
+        assert!(matches!(next(&mut order, 4, Some(&frame)), Step::Take(..)));
     }
 
     #[test]
     fn frame_with_more_missing_messages_than_a_backlog_is_a_violation() {
         let mut order = Order::<()>::new(1 << 20);
         let most = MAX_BACKLOG as u64;
-        assert!(!order.has_advanced(0, &frame(3, most).descriptor).unwrap());
-        let error = order.has_advanced(0, &frame(3, most + 1).descriptor).unwrap_err();
+        assert!(!order.has_advanced(0, &frame(3, most)).unwrap());
+        let error = order.has_advanced(0, &frame(3, most + 1)).unwrap_err();
         assert!(
-            matches!(error, ProtocolViolation::MissingMessages { missing, .. } if missing == most + 1),
+            matches!(error, Violation::MissingMessages { missing, .. } if missing == most + 1),
             "{error}"
         );
         // Once some have arrived, the others are waited for.
         order.count_packet(true);
-        assert!(order.has_advanced(0, &frame(3, most + 9).descriptor).unwrap());
+        assert!(order.has_advanced(0, &frame(3, most + 9)).unwrap());
     }
 
     #[test]
     fn frame_before_the_expected_one_is_a_violation() {
         let mut order = Order::<()>::new(1 << 20);
         order.push(Sequence(1), Ordered::Skipped);
-        let error = order.next(Sequence(9), Some(&frame(4, 0)), Sequence(5)).unwrap_err();
+        let error = order.next(Sequence(9), queued(&frame(4, 0)), Sequence(5)).unwrap_err();
         assert!(
-            matches!(error, ProtocolViolation::FrameOrder { sequence: Sequence(4), after: Sequence(4) }),
+            matches!(error, Violation::FrameOrder { sequence: Sequence(4), after: Sequence(4) }),
             "{error}"
         );
         // The head alone may be behind.
         assert!(matches!(order.next(Sequence(4), None, Sequence(5)), Ok(Step::Apply(..))));
-        assert!(matches!(order.next(Sequence(9), Some(&frame(5, 0)), Sequence(5)), Ok(Step::Take(_))));
+        assert!(matches!(order.next(Sequence(9), queued(&frame(5, 0)), Sequence(5)), Ok(Step::Take(..))));
     }
 
     #[test]
@@ -294,13 +307,13 @@ mod tests {
         order.push(Sequence(4), Ordered::EndOfStream);
         // It arrives late, and still comes before the message after its frame.
         order.push_metadata(Sequence(3), vec![7]);
-        assert!(matches!(next(&mut order, 9, Some(&frame(3, 0))), Step::Take(_)));
+        assert!(matches!(next(&mut order, 9, Some(&frame(3, 0))), Step::Take(..)));
         assert_eq!(order.take_metadata(Sequence(3)), Some(vec![7]));
         assert_eq!(order.take_metadata(Sequence(3)), None);
         // Its frame was lost.
         order.push_metadata(Sequence(4), vec![8]);
         assert!(matches!(next(&mut order, 9, Some(&frame(5, 0))), Step::Apply(..)));
-        assert!(matches!(next(&mut order, 9, Some(&frame(5, 0))), Step::Take(_)));
+        assert!(matches!(next(&mut order, 9, Some(&frame(5, 0))), Step::Take(..)));
         assert_eq!(order.take_metadata(Sequence(5)), None);
     }
 
