@@ -11,6 +11,7 @@ mod order;
 mod patience;
 mod progress;
 mod reconnection;
+mod sleeping;
 mod violation;
 
 pub use ending::{End, Ending};
@@ -20,4 +21,5 @@ pub use order::{MAX_WAITING, Order, Ordered, Step};
 pub use patience::Patience;
 pub use progress::Progress;
 pub use reconnection::{ConnectionStats, Reconnection};
+pub use sleeping::{Drained, FutexSlept, MAX_FUTEX_SLEEP, SleepStep, Sleeping};
 pub use violation::Violation;

@@ -30,11 +30,11 @@ impl Connection {
         if self.order.is_full() {
             return Err(ProtocolViolation::EarlyMessages.into());
         }
-        if self.sleep.is_violated() {
+        if self.sleep.state().is_violated() {
             return Err(ProtocolViolation::DescriptorOverWake.into());
         }
         // Checked before the last messages are received.
-        let is_gone = self.sleep.is_closed() || self.exporter.has_exited();
+        let is_gone = self.sleep.state().is_closed() || self.exporter.has_exited();
         // Bounds one call, against an exporter that never stops sending.
         for _ in 0..MAX_WAITING {
             if !self.ending.is_connected() || self.order.is_full() {
@@ -129,7 +129,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::receive`].
     pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
-        if self.has_unreceived() {
+        if self.sleep.has_unreceived(self.order.packets()) {
             return self.receive_announced();
         }
         let has_messages = self.sleep.wait(Some(interrupt), self.exporter.gone(), timeout);
@@ -141,24 +141,14 @@ impl Connection {
     /// # Errors
     /// As [`Connection::receive`].
     pub fn receive_counted(&mut self) -> Result<(), ReadError> {
-        if self.has_unreceived() { self.receive_announced() } else { Ok(()) }
+        if self.sleep.has_unreceived(self.order.packets()) { self.receive_announced() } else { Ok(()) }
     }
 
-    /// Returns whether the exporter has sent messages that are not received yet, if this reader
-    /// learns of messages by their number.
-    fn has_unreceived(&self) -> bool {
-        // A packet can be received before the exporter has counted it.
-        self.sleep.uses_futex() && self.channel.consumer().packets_sent() > self.order.packets()
-    }
-
-    /// Receives messages that the exporter says it has sent. If there are none, its number is
-    /// wrong, and would end every sleep.
+    /// Receives messages that the exporter says it has sent.
     fn receive_announced(&mut self) -> Result<(), ReadError> {
         let before = self.order.packets();
         self.receive()?;
-        if self.order.packets() == before {
-            self.sleep.use_socket();
-        }
+        self.sleep.received_announced(self.order.packets() > before);
         Ok(())
     }
 }

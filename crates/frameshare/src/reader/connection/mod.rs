@@ -33,7 +33,7 @@ use crate::{
 };
 use areas::Areas;
 use exporter::RemoteExporter;
-use frameshare_core::reader::{ConnectionStats, Ending, Kept, Order, Progress};
+use frameshare_core::reader::{ConnectionStats, Ending, Kept, Order, Progress, Sleeper};
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     MemoryKind, Sequence,
@@ -176,11 +176,6 @@ impl Connection {
         self.sleep.drain();
     }
 
-    #[cfg(test)]
-    fn sleep_state(&mut self) -> &mut Sleep {
-        &mut self.sleep
-    }
-
     /// Readable when a wake-up has arrived, or the exporter's process has ended.
     pub fn ready_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
@@ -220,8 +215,8 @@ impl Connection {
             held: self.held(),
             received: self.progress.received(),
             lost: self.progress.lost(),
-            futex_sleeps: self.sleep.futex_sleeps(),
-            missed_wakes: self.sleep.missed(),
+            futex_sleeps: self.sleep.state().futex_sleeps(),
+            missed_wakes: self.sleep.state().missed(),
             gpu_wait_limited: self.gpu.limited_frames(),
             reconnects: 0,
         }
