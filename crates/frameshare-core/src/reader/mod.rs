@@ -4,6 +4,7 @@
 //! They have no socket, descriptor, mapping or clock: they are told what happened, and say what is
 //! to be done.
 
+mod arrival;
 mod ending;
 mod generations;
 mod kept_units;
@@ -14,6 +15,7 @@ mod reconnection;
 mod sleeping;
 mod violation;
 
+pub use arrival::{Arrival, AtOnce, Unread};
 pub use ending::{End, Ending};
 pub use generations::{Announcement, Generations, Place};
 pub use kept_units::{Kept, KeptUnits};

@@ -128,6 +128,15 @@ impl<F> Order<F> {
         self.waiting.len() >= MAX_WAITING || self.bytes as u64 >= self.max_bytes
     }
 
+    /// Checks, before messages are received, that one more may wait. Due messages have been applied
+    /// before.
+    ///
+    /// # Errors
+    /// [`Violation::EarlyMessages`] if [`Order::is_full`].
+    pub fn check_room(&self) -> Result<(), Violation> {
+        if self.is_full() { Err(Violation::EarlyMessages) } else { Ok(()) }
+    }
+
     /// Queues a message in front of frame `before`.
     pub fn push(&mut self, before: Sequence, message: Ordered<F>) {
         self.queue(before, Waiting::Message(message));
@@ -324,7 +333,9 @@ mod tests {
         assert!(!order.is_full());
         order.push_metadata(Sequence(1), vec![0; 1]);
         assert!(order.is_full());
+        assert_eq!(order.check_room(), Err(Violation::EarlyMessages));
         assert!(matches!(next(&mut order, 1, None), Step::Wait));
+        order.check_room().unwrap();
         for _ in 0..MAX_WAITING {
             assert!(!order.is_full());
             order.push(Sequence(1), Ordered::EndOfStream);

@@ -23,6 +23,15 @@ pub enum Violation {
         /// The end of the last unit.
         end: u64,
     },
+    /// A message came that only observers get.
+    #[error("it sent a message of another kind of connection")]
+    UnexpectedMessage,
+    /// A second answer to `Hello` came.
+    #[error("it answered Hello twice")]
+    RepeatedAnswer,
+    /// Too many messages wait for frames that do not arrive.
+    #[error("its messages precede frames that do not arrive")]
+    EarlyMessages,
     /// Messages that precede a frame did not arrive.
     #[error("{missing} messages before frame {sequence} did not arrive")]
     MissingMessages {

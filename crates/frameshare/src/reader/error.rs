@@ -393,6 +393,9 @@ impl From<Violation> for ProtocolViolation {
         match violation {
             Violation::TooManyKeptUnits { size, limit } => Self::TooManyKeptUnits { size, limit },
             Violation::KeptUnitsEnd { size, end } => Self::KeptUnitsEnd { size, end },
+            Violation::UnexpectedMessage => Self::UnexpectedMessage,
+            Violation::RepeatedAnswer => Self::RepeatedAnswer,
+            Violation::EarlyMessages => Self::EarlyMessages,
             Violation::MissingMessages { sequence, missing } => Self::MissingMessages { sequence, missing },
             Violation::TooManyGenerations { limit } => Self::TooManyGenerations { limit },
             Violation::DuplicateGeneration { generation } => Self::DuplicateGeneration { generation },
@@ -504,6 +507,9 @@ mod tests {
         for violation in [
             Violation::TooManyKeptUnits { size: 7, limit: 6 },
             Violation::KeptUnitsEnd { size: 7, end: 6 },
+            Violation::UnexpectedMessage,
+            Violation::RepeatedAnswer,
+            Violation::EarlyMessages,
             Violation::MissingMessages { sequence, missing: 7 },
             Violation::TooManyGenerations { limit: 7 },
             Violation::DuplicateGeneration { generation: 7 },

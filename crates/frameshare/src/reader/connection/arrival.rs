@@ -14,9 +14,9 @@ use crate::{
     reader::error::{ProtocolViolation, ReadError},
     sys::{Timeout, UntrustedFd},
 };
-use frameshare_core::reader::{Announcement, End, KeptUnits, MAX_WAITING, Ordered};
+use frameshare_core::reader::{Arrival, AtOnce, End, KeptUnits, MAX_WAITING, Ordered, Unread};
 use frameshare_cuda::device::Uuid;
-use frameshare_protocol::message::ToReader;
+use frameshare_protocol::{Sequence, message::ToReader};
 use std::time::Duration;
 
 impl Connection {
@@ -26,10 +26,7 @@ impl Connection {
     /// [`ReadError::Violation`], [`ReadError::TooMuchMetadata`], the error of an import, or of the
     /// system call.
     pub fn receive(&mut self) -> Result<(), ReadError> {
-        // Due messages have been applied before.
-        if self.order.is_full() {
-            return Err(ProtocolViolation::EarlyMessages.into());
-        }
+        self.order.check_room()?;
         if self.sleep.state().is_violated() {
             return Err(ProtocolViolation::DescriptorOverWake.into());
         }
@@ -62,53 +59,47 @@ impl Connection {
     /// Handles a message on its arrival: at once, or in its place among the frames.
     fn handle(&mut self, message: ToReader, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
         self.order.count_packet(message.is_ordered());
+        match Arrival::of(message, |before| self.channel.consumer().has_published(before))? {
+            Arrival::AtOnce(message) => self.handle_at_once(message, fd),
+            Arrival::Ordered(before, message) => {
+                self.order.push(before, message);
+                Ok(())
+            }
+            Arrival::Unread(before, message) => self.read(before, message, fd),
+        }
+    }
+
+    fn handle_at_once(&mut self, message: AtOnce, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
         match message {
-            ToReader::Gpu { gpu, fence, events } => {
+            AtOnce::UseGpu { gpu, fence, events } => {
                 self.gpu.begin(Uuid(gpu), fence, &events, fd, self.exporter.gone())?;
             }
-            ToReader::Generation { generation, memory, slot_size, adopted } => {
-                let new = Announcement { generation, memory, slot_size, adopted };
-                self.slots.add(new, fd.as_ref())?;
-            }
-            ToReader::Slot { slot, handle } => {
-                self.slots.import(slot, &handle, fd.as_ref())?;
-            }
-            // Many generations are retired while a reader is paused: a retirement waits only for
-            // untaken frames. Held frames keep their imports.
-            ToReader::Retire { before, generation } => {
-                if self.channel.consumer().has_published(before) {
-                    self.order.push(before, Ordered::Retire(generation));
-                } else {
-                    self.slots.retire(generation);
-                }
-            }
-            ToReader::RetireSlot { slot } => self.slots.retire_slot(slot)?,
-            ToReader::Format { before, memory, format } => {
-                self.order.push(before, Ordered::Format(memory, format));
-            }
-            ToReader::Event { before, kind, sticky, payload } => {
-                let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
+            AtOnce::Add(generation) => self.slots.add(generation, fd.as_ref())?,
+            AtOnce::Import { slot, handle } => self.slots.import(slot, &handle, fd.as_ref())?,
+            AtOnce::Retire(generation) => self.slots.retire(generation),
+            AtOnce::RetireSlot(slot) => self.slots.retire_slot(slot)?,
+            AtOnce::AddLargeAreas(count) => self.areas.add_large(fd.as_ref(), count)?,
+            AtOnce::End(end) => self.ending.end(end),
+        }
+        Ok(())
+    }
+
+    /// Reads the content of a message, and queues it in front of frame `before`.
+    fn read(&mut self, before: Sequence, message: Unread, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
+        let limit = self.max_metadata_bytes;
+        match message {
+            Unread::Event { kind, sticky, payload } => {
+                let payload = control::read_payload(payload, fd, limit)?;
                 self.order.push(before, Ordered::Event { kind, sticky, payload });
             }
-            ToReader::Metadata { sequence, payload } => {
-                let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
-                self.order.push_metadata(sequence, payload);
+            Unread::Metadata(payload) => {
+                self.order.push_metadata(before, control::read_payload(payload, fd, limit)?);
             }
-            ToReader::LargeAreas { count } => self.areas.add_large(fd.as_ref(), count)?,
-            ToReader::KeptUnits { before, count, size } => {
+            Unread::KeptUnits { count, size } => {
                 self.kept.count(size)?;
                 let file = KeptFile::open(fd, size)?;
                 let words = file.words();
                 self.order.push(before, Ordered::Kept(KeptUnits::new(file, words, count, before)));
-            }
-            ToReader::Skipped { before } => self.order.push(before, Ordered::Skipped),
-            ToReader::EndOfStream { before } => self.order.push(before, Ordered::EndOfStream),
-            ToReader::Goodbye { reason, text } => self.ending.end(End::Closed(reason, text)),
-            ToReader::Welcome(_) | ToReader::Refused { .. } => {
-                return Err(ProtocolViolation::RepeatedAnswer.into());
-            }
-            ToReader::Snapshot { .. } | ToReader::Disconnected { .. } => {
-                return Err(ProtocolViolation::UnexpectedMessage.into());
             }
         }
         Ok(())
