@@ -8,7 +8,7 @@ use frameshare_protocol::{
     message::{GpuUuid, Payload, ToReader},
 };
 
-/// What follows a message on its arrival. `F` is the file of kept units.
+/// The handling of a message that has arrived. `F` is the file of kept units.
 #[derive(Debug)]
 pub enum Arrival<F> {
     /// To be handled at once.
@@ -74,7 +74,7 @@ pub enum Unread {
 }
 
 impl<F> Arrival<F> {
-    /// Returns what follows a message. `has_published` returns whether an untaken frame in front of
+    /// Returns the handling of a message. `has_published` returns whether an untaken frame in front of
     /// this one is published.
     ///
     /// # Errors

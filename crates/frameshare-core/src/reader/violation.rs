@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Rules of the protocol that an exporter broke, as far as the decisions of a reader find them.
+//! Rules of the protocol that an exporter broke, found by the decisions of a reader.
 
 use frameshare_protocol::{Sequence, SlotId, descriptor::InvalidDescriptor};
 

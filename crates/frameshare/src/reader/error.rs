@@ -389,6 +389,7 @@ pub enum ProtocolViolation {
 }
 
 impl From<Violation> for ProtocolViolation {
+    #[cold]
     fn from(violation: Violation) -> Self {
         match violation {
             Violation::TooManyKeptUnits { size, limit } => Self::TooManyKeptUnits { size, limit },
@@ -414,6 +415,7 @@ impl From<Violation> for ProtocolViolation {
 }
 
 impl From<Violation> for ReadError {
+    #[cold]
     fn from(violation: Violation) -> Self {
         Self::Violation(violation.into())
     }

@@ -30,7 +30,7 @@ impl Sleep {
         Self { channel, sleeping: Sleeping::new(word) }
     }
 
-    /// What is known of the reader's sleeps.
+    /// The state of the reader's sleeps.
     pub fn state(&self) -> &Sleeping<WakeWord> {
         &self.sleeping
     }
