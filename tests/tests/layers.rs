@@ -343,7 +343,10 @@ fn unsafe_code_is_fenced() {
             "{} leaves the workspace's lints",
             manifest.display()
         );
-        if ["frameshare-protocol", "frameshare-queue", "frameshare-core"].iter().any(|name| package["name"] == *name) {
+        if ["frameshare-protocol", "frameshare-queue", "frameshare-core"]
+            .iter()
+            .any(|name| package["name"] == *name)
+        {
             let root = manifest.with_file_name("src").join("lib.rs");
             let text = fs::read_to_string(&root).expect("the crate's root can be read");
             assert!(

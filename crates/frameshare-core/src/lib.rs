@@ -4,6 +4,9 @@
 //! thread, lock or log. Times are passed in.
 #![forbid(unsafe_code)]
 
+mod drained;
 pub mod exporter;
 pub mod reader;
 pub mod selected;
+
+pub use drained::{Drained, SENT_OVER_WAKE};

@@ -9,11 +9,9 @@ use super::{
     state::State,
     system::System,
 };
+use crate::{Drained, SENT_OVER_WAKE};
 use frameshare_protocol::message::{Reason, ToExporter};
 use std::time::Instant;
-
-/// The reason of evicting a reader that sent a descriptor over its wake-up socket.
-pub const SENT_OVER_WAKE: &str = "it sent file descriptors over its wake socket";
 
 /// What was found at the socket of a reader.
 #[derive(Debug)]
@@ -28,25 +26,12 @@ pub enum Received {
     Invalid(String),
 }
 
-/// What was found when the wake-up socket of a reader was drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
-    /// Wake-ups, or nothing.
-    Open,
-    /// The reader has closed its end, or half of it.
-    Closed,
-    /// The reader sent a descriptor.
-    Descriptor,
-}
-
-impl Drained {
-    /// The end of the link that follows, if one does.
-    pub fn ending(self) -> Option<Ending> {
-        match self {
-            Self::Open => None,
-            Self::Closed => Some(Ending::new(Reason::Stopped, "it hung up")),
-            Self::Descriptor => Some(Ending::new(Reason::Violation, SENT_OVER_WAKE)),
-        }
+/// The end of the link whose wake-up socket was drained with this result, if it is one.
+pub fn ending_of(drained: Drained) -> Option<Ending> {
+    match drained {
+        Drained::Open => None,
+        Drained::Closed => Some(Ending::new(Reason::Stopped, "it hung up")),
+        Drained::Descriptor => Some(Ending::new(Reason::Violation, SENT_OVER_WAKE)),
     }
 }
 
@@ -118,7 +103,7 @@ impl<S: System> State<S> {
     /// Handles a wake-up of a reader that frames wait for, which was taken with this result. The
     /// rest of the turn delivers the frames.
     pub fn note_wake_up(&mut self, id: u64, drained: Drained) {
-        match drained.ending() {
+        match ending_of(drained) {
             Some(ending) => self.end_link_of(id, &ending, false),
             // It may have been meant for a waiting thread.
             None => self.interrupt_other_waits(None),

@@ -23,5 +23,5 @@ pub use order::{MAX_WAITING, Order, Ordered, Step};
 pub use patience::Patience;
 pub use progress::Progress;
 pub use reconnection::{ConnectionStats, Reconnection};
-pub use sleeping::{Drained, FutexSlept, MAX_FUTEX_SLEEP, SleepStep, Sleeping};
+pub use sleeping::{FutexSlept, MAX_FUTEX_SLEEP, SleepStep, Sleeping};
 pub use violation::Violation;

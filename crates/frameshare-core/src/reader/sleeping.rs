@@ -7,6 +7,7 @@
 //! exporter nor a wake-up that another process of this user has diverted. After a sleep that
 //! reached the bound, the next one is on the socket, which reports both and has no bound.
 
+use crate::Drained;
 use frameshare_queue::Sleeper;
 use std::time::Duration;
 
@@ -19,17 +20,6 @@ const FORGIVEN_AFTER: u32 = 10_000;
 
 /// After so many missed wake-ups that are not forgiven the reader uses its socket only.
 const MAX_MISSED: u32 = 3;
-
-/// The state of the wake-up socket after all wake-ups in it were received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
-    /// Further wake-ups can arrive.
-    Open,
-    /// The exporter has closed its end.
-    Closed,
-    /// The exporter sent a descriptor, which breaks the protocol.
-    Descriptor,
-}
 
 /// The end of a sleep on the futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,8 @@
 //! Errors of a reader.
 
 use super::connection::TrustedUsers;
-use crate::{
-    endpoint::Endpoint,
-    fence::FenceError,
-    memory::MemoryError,
-    sys::{SENT_OVER_WAKE, note_on_user},
-};
+use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::note_on_user};
+use frameshare_core::SENT_OVER_WAKE;
 use frameshare_core::reader::{End, Violation};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
@@ -247,7 +243,7 @@ pub enum ProtocolViolation {
     #[error("a message came with a wrong number of descriptors")]
     DescriptorCount,
     /// Descriptors came over the wake-up socket.
-    #[error("{SENT_OVER_WAKE}")]
+    #[error("{}", SENT_OVER_WAKE)]
     DescriptorOverWake,
     /// The answer to `Hello` was neither `Welcome` nor `Refused`.
     #[error("it answered Hello with another message than Welcome or Refused")]

@@ -55,4 +55,4 @@ pub use timer::Timer;
 pub use udmabuf::{Udmabuf, udmabuf};
 pub use untrusted_fd::{UntrustedFd, may_accept, may_connect, too_many_parked};
 pub use user_ns::{is_overflow_gid, is_overflow_uid, note_on_user, overflow_uid};
-pub use wake::{Drained, SENT_OVER_WAKE, Sleepers, Wake};
+pub use wake::{Drained, Sleepers, Wake};

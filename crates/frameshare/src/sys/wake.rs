@@ -5,6 +5,7 @@
 use super::{
     futex::WakeGroup, peer::refuse_descriptors, quiet, socket::SCM_MAX_FD, untrusted_fd::UntrustedFd,
 };
+pub use frameshare_core::Drained;
 use rustix::{
     io::Errno,
     net::{
@@ -32,21 +33,6 @@ pub struct Wake {
     /// Whether this process made the pair: then no other process can read from this end.
     is_own: bool,
 }
-
-/// The outcome of [`Wake::drain`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the peer may have closed its end"]
-pub enum Drained {
-    /// Further wake-ups can arrive.
-    Open,
-    /// The peer has closed its end, or half of it.
-    Closed,
-    /// The peer sent a descriptor.
-    Descriptor,
-}
-
-/// The reason of evicting a peer that sent a descriptor over its wake-up socket.
-pub const SENT_OVER_WAKE: &str = "it sent file descriptors over its wake socket";
 
 impl Wake {
     /// Makes a pair; the second end is for a process of user `uid`.

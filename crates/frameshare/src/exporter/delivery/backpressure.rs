@@ -191,7 +191,7 @@ fn sleep(
             Drained::Open if is_over => Drained::Closed,
             drained => drained,
         };
-        wake_ups.ended.extend(service::Drained::from(drained).ending().map(|ending| (*reader, ending)));
+        wake_ups.ended.extend(service::ending_of(drained).map(|ending| (*reader, ending)));
     }
     wake_ups
 }

@@ -4,11 +4,11 @@
 
 use crate::{
     exporter::{resources::Resources, state::Shared},
-    sys::{self, Interest, Received, Socket, Wake},
+    sys::{Interest, Received, Socket, Wake},
 };
 use frameshare_core::exporter::{
     link::Link,
-    service::{self, Drained, Watched},
+    service::{self, Watched},
 };
 use frameshare_protocol::message::ToExporter;
 use std::{os::fd::OwnedFd, sync::Arc};
@@ -52,17 +52,7 @@ impl WatchedLink {
     pub fn take_wake_up(&self, shared: &Shared) {
         if self.watched.wake {
             let drained = self.wake.drain();
-            shared.with(|state| state.note_wake_up(self.watched.id, drained.into()));
-        }
-    }
-}
-
-impl From<sys::Drained> for Drained {
-    fn from(drained: sys::Drained) -> Self {
-        match drained {
-            sys::Drained::Open => Self::Open,
-            sys::Drained::Closed => Self::Closed,
-            sys::Drained::Descriptor => Self::Descriptor,
+            shared.with(|state| state.note_wake_up(self.watched.id, drained));
         }
     }
 }

@@ -33,12 +33,13 @@ use crate::{
 };
 use areas::Areas;
 use exporter::RemoteExporter;
-use frameshare_core::reader::{ConnectionStats, Ending, Kept, Order, Progress, Sleeper};
+use frameshare_core::reader::{ConnectionStats, Ending, Kept, Order, Progress};
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     MemoryKind, Sequence,
     message::{Reason, ToExporter, Welcome},
 };
+use frameshare_queue::Sleeper;
 use frameshare_queue::Sleeper;
 use gpu::Gpu;
 use kept::KeptFile;

@@ -6,9 +6,9 @@
 use crate::{
     Interrupt,
     reader::lease::Channel,
-    sys::{self, Slept, Timeout, WakeWord, is_ready, wait},
+    sys::{Slept, Timeout, WakeWord, is_ready, wait},
 };
-use frameshare_core::reader::{Drained, FutexSlept, MAX_FUTEX_SLEEP, SleepStep, Sleeping};
+use frameshare_core::reader::{FutexSlept, MAX_FUTEX_SLEEP, SleepStep, Sleeping};
 use frameshare_queue::Sleeper;
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -55,11 +55,7 @@ impl Sleep {
     /// Drains the wake-up socket.
     pub fn drain(&mut self) {
         if self.sleeping.can_drain() {
-            self.sleeping.drained(match self.channel.wake().drain() {
-                sys::Drained::Open => Drained::Open,
-                sys::Drained::Closed => Drained::Closed,
-                sys::Drained::Descriptor => Drained::Descriptor,
-            });
+            self.sleeping.drained(self.channel.wake().drain());
         }
     }
 
