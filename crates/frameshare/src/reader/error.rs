@@ -384,9 +384,11 @@ pub enum ProtocolViolation {
     },
 }
 
-impl From<Violation> for ProtocolViolation {
+// No conversions by `From`: the core's types are not part of the public interface.
+impl ProtocolViolation {
+    /// The rule that the core found broken.
     #[cold]
-    fn from(violation: Violation) -> Self {
+    fn of(violation: Violation) -> Self {
         match violation {
             Violation::TooManyKeptUnits { size, limit } => Self::TooManyKeptUnits { size, limit },
             Violation::KeptUnitsEnd { size, end } => Self::KeptUnitsEnd { size, end },
@@ -410,14 +412,13 @@ impl From<Violation> for ProtocolViolation {
     }
 }
 
-impl From<Violation> for ReadError {
-    #[cold]
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation.into())
-    }
-}
-
 impl ReadError {
+    /// The error of a rule that the core found broken.
+    #[cold]
+    pub(super) fn of_violation(violation: Violation) -> Self {
+        Self::Violation(ProtocolViolation::of(violation))
+    }
+
     /// The error for the application at the end of its connection, with the number of torn and of
     /// undelivered frames.
     pub(super) fn of_end(end: End, torn: u64, lost: u64) -> Self {
@@ -520,7 +521,7 @@ mod tests {
             Violation::UnknownSlot { sequence, slot: 7 },
             Violation::FrameOrder { sequence, after: Sequence(7) },
         ] {
-            assert_eq!(ProtocolViolation::from(violation).to_string(), violation.to_string());
+            assert_eq!(ProtocolViolation::of(violation).to_string(), violation.to_string());
         }
     }
 }

@@ -26,7 +26,7 @@ impl Connection {
     /// [`ReadError::Violation`], [`ReadError::TooMuchMetadata`], the error of an import, or of the
     /// system call.
     pub fn receive(&mut self) -> Result<(), ReadError> {
-        self.order.check_room()?;
+        self.order.check_room().map_err(ReadError::of_violation)?;
         if self.sleep.state().is_violated() {
             return Err(ProtocolViolation::DescriptorOverWake.into());
         }
@@ -59,7 +59,8 @@ impl Connection {
     /// Handles a message on its arrival: at once, or in its place among the frames.
     fn handle(&mut self, message: ToReader, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
         self.order.count_packet(message.is_ordered());
-        match Arrival::of(message, |before| self.channel.consumer().has_published(before))? {
+        let arrival = Arrival::of(message, |before| self.channel.consumer().has_published(before));
+        match arrival.map_err(ReadError::of_violation)? {
             Arrival::AtOnce(message) => self.handle_at_once(message, fd),
             Arrival::Ordered(before, message) => {
                 self.order.push(before, message);
@@ -96,7 +97,7 @@ impl Connection {
                 self.order.push_metadata(before, control::read_payload(payload, fd, limit)?);
             }
             Unread::KeptUnits { count, size } => {
-                self.kept.count(size)?;
+                self.kept.count(size).map_err(ReadError::of_violation)?;
                 let file = KeptFile::open(fd, size)?;
                 let words = file.words();
                 self.order.push(before, Ordered::Kept(KeptUnits::new(file, words, count, before)));

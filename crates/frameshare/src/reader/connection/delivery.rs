@@ -51,7 +51,8 @@ impl Connection {
             let oldest = oldest.as_ref().map(Result::as_ref).transpose();
             let oldest = oldest.map_err(|error| ProtocolViolation::Descriptor(*error))?;
             let oldest = oldest.map(|taken| (taken.entry, &taken.descriptor));
-            let (entry, descriptor) = match self.order.next(head, oldest, self.progress.expected())? {
+            let step = self.order.next(head, oldest, self.progress.expected());
+            let (entry, descriptor) = match step.map_err(ReadError::of_violation)? {
                 Step::Apply(before, message) => match self.apply(before, message) {
                     Some(item) => return Ok(Some(item)),
                     None => continue,
@@ -85,7 +86,8 @@ impl Connection {
                 continue;
             }
             let lost_before = self.progress.deliver(sequence);
-            let (import, is_in_dma_buf) = (place.import(descriptor)?.clone(), place.is_in_dma_buf());
+            let import = place.import(descriptor).map_err(ReadError::of_violation)?.clone();
+            let is_in_dma_buf = place.is_in_dma_buf();
             let frame = self.frame(descriptor, lost_before, import, lease)?;
             if is_in_dma_buf {
                 return self.when_written(Written::of(frame).map_err(ReadError::Io)?);
@@ -134,9 +136,10 @@ impl Connection {
 
     /// Returns the next of the kept units that are due.
     fn next_kept(&mut self) -> Result<Option<Frame>, ReadError> {
-        let Some((file, at)) = self.kept.next_record()? else { return Ok(None) };
+        let record = self.kept.next_record().map_err(ReadError::of_violation)?;
+        let Some((file, at)) = record else { return Ok(None) };
         let (file, unit) = (file.clone(), file.unit(at)?);
-        let is_last = self.kept.pass(unit.descriptor.sequence, unit.next)?;
+        let is_last = self.kept.pass(unit.descriptor.sequence, unit.next).map_err(ReadError::of_violation)?;
         let frame = file.frame(at, unit, self.channel.session(), is_last, self.origin.clone())?;
         self.progress.deliver_kept();
         Ok(Some(frame))
@@ -146,7 +149,7 @@ impl Connection {
     fn receive_before(&mut self, frame: &Descriptor) -> Result<bool, ReadError> {
         let before = self.order.messages();
         self.receive()?;
-        Ok(self.order.has_advanced(before, frame)?)
+        self.order.has_advanced(before, frame).map_err(ReadError::of_violation)
     }
 
     /// Applies a message in its place, which is in front of frame `before`. Returns the item for

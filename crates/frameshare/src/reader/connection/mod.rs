@@ -40,7 +40,6 @@ use frameshare_protocol::{
     message::{Reason, ToExporter, Welcome},
 };
 use frameshare_queue::Sleeper;
-use frameshare_queue::Sleeper;
 use gpu::Gpu;
 use kept::KeptFile;
 use setup::Shared;
