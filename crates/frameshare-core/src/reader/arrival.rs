@@ -74,8 +74,8 @@ pub enum Unread {
 }
 
 impl<F> Arrival<F> {
-    /// Returns the handling of a message. `has_published` returns whether an untaken frame in front of
-    /// this one is published.
+    /// Returns the handling of a message. `has_published` returns whether an untaken frame in front
+    /// of this one is published.
     ///
     /// # Errors
     /// [`Violation::RepeatedAnswer`] and [`Violation::UnexpectedMessage`] for messages that do not
