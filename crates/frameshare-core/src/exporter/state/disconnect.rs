@@ -19,11 +19,14 @@ use std::fmt::Display;
 const MAX_DRAINING: usize = 64;
 
 impl<S: System> State<S> {
-    /// Ends a link. A slow reader may still be reading: it keeps the frames that it has taken. A
-    /// reader that broke the rules, or whose connection failed, loses all leases at once.
+    /// Ends a link. A slow reader, and one that the exporter cannot serve any more, may still be
+    /// reading: it keeps the frames that it has taken. A reader that broke the rules, or has hung
+    /// up, loses all leases at once.
     pub fn drop_link(&mut self, index: usize, ending: &Ending) {
         match ending.reason {
-            Reason::TooSlow | Reason::LimitExceeded | Reason::Disconnected => self.evict(index, ending),
+            Reason::TooSlow | Reason::LimitExceeded | Reason::Disconnected | Reason::Failed => {
+                self.evict(index, ending);
+            }
             _ => self.end_link(index, ending),
         }
     }
