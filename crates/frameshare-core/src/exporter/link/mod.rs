@@ -211,6 +211,10 @@ impl<S: System> Link<S> {
         self.messages += u64::from(packet.is_ordered());
         let sent = self.outbox.send(packet);
         self.leases.note_sent(self.outbox.sent());
+        // No frame is delivered before the reader has received some: one that sleeps would not.
+        if self.has_waiting_messages() && self.leases.reader_sleeps() {
+            self.wake_up();
+        }
         sent.map_err(unsent)
     }
 
