@@ -169,6 +169,13 @@ impl<S: System> Outbox<S> {
         self.awaited = None;
     }
 
+    /// Drops all waiting messages but the last one.
+    pub fn clear_before_last(&mut self) {
+        while self.waiting.len() > 1 {
+            self.pop();
+        }
+    }
+
     /// Returns whether sent messages referred to memory that is to be dropped.
     pub fn has_spent(&self) -> bool {
         !self.spent.is_empty()

@@ -115,10 +115,11 @@ impl<S: System> State<S> {
     /// Evicts the reader whose unreceived messages take the most files, or else the most bytes.
     /// Returns false if no reader has any.
     pub fn evict_heaviest(&mut self) -> bool {
-        // Readers that are evicted already lose the rest of their messages first.
+        // Readers that are evicted already lose the rest of their messages first, but for the close
+        // message: memory may wait for what they do when they get it.
         let mut draining = self.readers.draining_mut().iter_mut().map(|link| &mut link.outbox);
-        if let Some(outbox) = draining.find(|outbox| outbox.weight() > (0, 0)) {
-            outbox.clear();
+        if let Some(outbox) = draining.find(|outbox| outbox.len() > 1) {
+            outbox.clear_before_last();
             return true;
         }
         let weights = self.readers.present().iter().map(Link::weight).enumerate();
