@@ -117,6 +117,8 @@ impl<S: System> State<S> {
             }
         }
         self.retire();
+        // A thread that waits to publish a frame in it waits in vain.
+        self.waiters.note_change();
     }
 
     /// Handles a reader's acknowledgement that it has dropped its imports of a generation.
