@@ -14,7 +14,7 @@ use crate::exporter::{
     system::{Gpu, Signals, Slot, System},
     unit::Unit,
 };
-use frameshare_protocol::{EntryIndex, message::Reason};
+use frameshare_protocol::{EntryIndex, MemoryKind, message::Reason};
 use frameshare_queue::Producer;
 
 /// Frames that wait for credit, and the bytes of their slots and of their oversized metadata.
@@ -52,6 +52,16 @@ impl<S: System> State<S> {
             && (link.backlog().is_empty() || link.backlog().age(S::now_ns()) < limits.max_queued_time)
             // Its own slot counts as upstream's until it is published.
             && self.promised_slots() <= limits.max_slots
+            && self.leaves_download(link)
+    }
+
+    /// Returns whether the frame that is being published can be downloaded for lossless readers
+    /// although it joins the backlog of this reader.
+    fn leaves_download(&self, link: &Link<S>) -> bool {
+        link.downloads()
+            || self.kind() == MemoryKind::Host
+            || !self.must_download()
+            || self.may_download_beside(1)
     }
 
     /// Returns whether a lossless reader would lose a frame of this weight.

@@ -80,9 +80,14 @@ impl<S: System> State<S> {
     /// readers covers since they lease none there, and one area beyond those promised to readers,
     /// of which one must be left for the next frame: one of the two in reserve.
     pub fn may_download(&self) -> bool {
+        self.may_download_beside(0)
+    }
+
+    /// The same, if so many more frames wait for credit.
+    pub(super) fn may_download_beside(&self, waiting: u32) -> bool {
         let readers = self.readers.present().iter().filter(|link| link.downloads());
         let slots = readers.map(|link| link.info.credit).sum();
-        let areas = (self.limits.max_slots + 1).saturating_sub(self.promised_to_readers());
+        let areas = (self.limits.max_slots + 1).saturating_sub(self.promised_to_readers() + waiting);
         self.downloads.is_some() && self.count_downloads() < MAX_DOWNLOADS.min(slots).min(areas)
     }
 
