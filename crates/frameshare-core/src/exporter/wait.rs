@@ -121,8 +121,13 @@ impl Wait {
                 return Ok(result);
             }
         }
-        // No notification follows the end of GPU work.
-        let polls = polls || self.awaited == Awaited::Slot || state.gpu_is_busy();
+        // No notification follows the end of GPU work, nor a slot that upstream returns.
+        let awaits_slots = match self.awaited {
+            Awaited::Room => state.awaits_upstream(),
+            Awaited::Slot => true,
+            Awaited::Readers => false,
+        };
+        let polls = polls || awaits_slots || state.gpu_is_busy();
         Err(Plan { announced, at_most, polls })
     }
 
