@@ -35,6 +35,7 @@ mod seen;
 pub mod settings;
 pub mod shrink;
 mod state;
+pub mod stream;
 pub mod task;
 pub mod time;
 pub mod toy;

@@ -4,12 +4,14 @@
 
 use frameshare_simulation::{
     command,
+    stream::Stream,
     toy::{Bug, Ring},
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     command::main(&[
+        &Stream,
         &Ring::correct(),
         &Ring::with(Bug::PublishesTooEarly),
         &Ring::with(Bug::ForgetsClosing),

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What happened in a run, for its rules: frames that were published, readers, and memory.
+
+use super::{
+    channel::Channel,
+    memory::{Careless, Observed},
+    outcome::Outcome,
+};
+use crate::{
+    Process,
+    task::{is_dying, now},
+    time::Time,
+};
+use frameshare_protocol::Sequence;
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// A sleep that ends by itself is late if what it waited for was there for so long.
+pub const LATE: Duration = Duration::from_millis(2);
+
+/// The record of a run.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// The tag of each published frame.
+    pub published: RefCell<BTreeMap<Sequence, u64>>,
+    /// The connections, by the process of their reader.
+    pub channels: RefCell<BTreeMap<Process, Channel>>,
+    /// All memory that was allocated.
+    pub allocated: Arc<Mutex<Vec<Observed>>>,
+    /// Processes that may read what is written meanwhile.
+    pub careless: Careless,
+    /// User data of publications that is not dropped yet.
+    pub kept_alive: Arc<Mutex<usize>>,
+    /// Readers that were killed.
+    pub killed: RefCell<BTreeSet<Process>>,
+    /// The clock is regular: it neither stands nor jumps.
+    pub is_regular: Cell<bool>,
+    /// Time of the last thing that a reader did, and that a thread of the exporter may wait for.
+    pub last_act: Cell<Time>,
+    /// The exporter was killed, and the work of its GPU is given up.
+    pub has_exporter_died: Cell<bool>,
+    /// The stream was closed after lossless readers had read all of it.
+    pub is_drained: Cell<bool>,
+    next_tag: Cell<u64>,
+}
+
+impl Record {
+    /// A number that no other frame has.
+    pub fn tag(&self) -> u64 {
+        self.next_tag.set(self.next_tag.get() + 1);
+        self.next_tag.get()
+    }
+
+    /// Notes that something happened that another side may wait for.
+    pub fn note_act(&self) {
+        self.last_act.set(now());
+    }
+
+    /// Checks that a sleep that ended by itself has missed nothing: what it waited for is there, and
+    /// has been for long.
+    pub fn check_wake_up(&self, who: &str, since: Time) {
+        if is_dying() || !self.is_regular.get() {
+            return;
+        }
+        assert!(
+            now() - since < LATE,
+            "missed wake-up: {who} slept on, although it could have gone on since {since}"
+        );
+        Outcome::LateWakeUp.reach();
+    }
+
+    /// Ends a process of a reader, as the kernel does.
+    pub fn end_process(&self, process: Process) {
+        self.killed.borrow_mut().insert(process);
+        let allocated = self.allocated.lock().unwrap_or_else(|error| error.into_inner());
+        allocated.iter().for_each(|memory| memory.forget(process));
+        drop(allocated);
+        if let Some(channel) = self.channels.borrow().get(&process) {
+            channel.exit_reader();
+        }
+        self.note_act();
+    }
+}
+
+/// User data of a publication.
+#[derive(Debug)]
+pub struct KeptAlive(Arc<Mutex<usize>>);
+
+impl KeptAlive {
+    /// User data that the record counts.
+    pub fn new(record: &Record) -> Self {
+        *record.kept_alive.lock().unwrap_or_else(|error| error.into_inner()) += 1;
+        Self(record.kept_alive.clone())
+    }
+}
+
+impl Drop for KeptAlive {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(|error| error.into_inner()) -= 1;
+    }
+}

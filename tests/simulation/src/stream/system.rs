@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The system of a simulated exporter.
+
+use super::{
+    channel::{Channel, File, Interrupt, WakeWord},
+    gpu::{Copier, Fences, Gpu, Signals, Work},
+    memory::{Careless, Memory, Observed},
+    words::SharedPage,
+};
+use crate::{
+    Process,
+    task::{chance, is_dying, now, step},
+};
+use frameshare_core::exporter::{
+    frees_imports_first,
+    shortage::Unsendable,
+    system::{self, Sent, System},
+};
+use frameshare_protocol::{AreaIndex, MemoryKind, Plane, Sequence, SlotId};
+use frameshare_queue::Sleeper;
+use std::{
+    cell::OnceCell,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+thread_local! {
+    /// The instant that stands for the start of a run.
+    static START: OnceCell<Instant> = const { OnceCell::new() };
+}
+
+/// The present time, as core has it.
+pub fn instant() -> Instant {
+    let start = START.with(|start| *start.get_or_init(Instant::now));
+    start + (now() - crate::time::Time::ZERO)
+}
+
+/// Returns the virtual time of an instant.
+pub fn time_of(instant: Instant) -> crate::time::Time {
+    let start = START.with(|start| *start.get_or_init(Instant::now));
+    crate::time::Time::ZERO + instant.saturating_duration_since(start)
+}
+
+/// What the allocations and the payloads of an exporter share: how often the system refuses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shortages {
+    /// An allocation fails once in so many times; never if 0.
+    pub memory: u32,
+    /// A message cannot be sent for lack of descriptors once in so many times; never if 0.
+    pub descriptors: u32,
+    /// A payload cannot be written once in so many times; never if 0.
+    pub payloads: u32,
+}
+
+/// The system of one exporter.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Its process.
+    pub process: Process,
+    /// The kind of memory of its frames.
+    pub kind: MemoryKind,
+    /// What the system refuses.
+    pub shortages: Shortages,
+    /// All memory that was ever allocated.
+    pub allocated: Arc<Mutex<Vec<Observed>>>,
+    /// Processes that may read what is written meanwhile.
+    pub careless: Careless,
+    /// Metadata by area.
+    pub metadata: Vec<Vec<u8>>,
+}
+
+/// A slot, from the view of a holder.
+#[derive(Clone, Debug)]
+pub struct Slot(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: SlotId,
+    memory: Memory,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let must_wait = frees_imports_first(self.memory.kind()) && self.memory.is_imported();
+        assert!(is_dying() || !must_wait, "memory is freed before its imports");
+    }
+}
+
+impl Slot {
+    /// Its memory.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+}
+
+impl system::Slot for Slot {
+    type Attachment = File;
+
+    fn id(&self) -> SlotId {
+        self.0.id
+    }
+
+    fn size(&self) -> u64 {
+        self.0.memory.size()
+    }
+
+    fn is_in_host(&self) -> bool {
+        !self.0.memory.kind().is_gpu()
+    }
+
+    fn is_dma_buf(&self) -> bool {
+        self.0.memory.kind() == MemoryKind::DmaBuf
+    }
+
+    fn is_given(&self) -> bool {
+        false
+    }
+
+    fn is_registered(&self) -> bool {
+        true
+    }
+
+    fn is_free(&mut self) -> bool {
+        Arc::get_mut(&mut self.0).is_some()
+    }
+
+    fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    fn handle(&self) -> (Vec<u8>, Option<File>) {
+        (vec![1], Some(File::Slot(self.0.memory.clone())))
+    }
+}
+
+/// The source of a generation's memory.
+#[derive(Clone, Debug)]
+pub struct Allocator(MemoryKind);
+
+impl Allocator {
+    /// The kind of its memory.
+    pub fn kind(&self) -> MemoryKind {
+        self.0
+    }
+}
+
+impl system::Allocator for Allocator {
+    type Attachment = File;
+
+    fn shared(&self) -> Option<File> {
+        (self.0 == MemoryKind::Pool).then_some(File::Pool)
+    }
+}
+
+impl system::Attachment for File {
+    fn frees_memory(&self) -> bool {
+        matches!(self, Self::Slot(_))
+    }
+
+    fn is_payload(&self) -> bool {
+        matches!(self, Self::Payload(_))
+    }
+}
+
+/// The connection to a reader.
+#[derive(Debug)]
+pub struct Connection {
+    /// The sockets.
+    pub channel: Channel,
+    /// The word that the reader may sleep on.
+    pub word: Option<WakeWord>,
+    /// What the system refuses.
+    pub shortages: Shortages,
+    /// The system reports the end of the process.
+    pub reports_exit: bool,
+    /// Descriptors in flight at the last check, and those sent since.
+    pub in_flight: usize,
+}
+
+/// Readers that are to be woken.
+#[derive(Debug, Default)]
+pub struct Sleepers(Vec<Sleeping>);
+
+#[derive(Debug)]
+enum Sleeping {
+    Socket(Channel),
+    Futex(WakeWord),
+}
+
+impl Sleepers {
+    /// Wakes them.
+    pub fn wake(self) {
+        for sleeping in self.0 {
+            match sleeping {
+                Sleeping::Socket(channel) => channel.wake_reader(),
+                Sleeping::Futex(word) => word.wake(),
+            }
+        }
+    }
+}
+
+impl system::Connection for Connection {
+    type Attachment = File;
+    type Sleepers = Sleepers;
+
+    fn send(&mut self, message: &[u8], attachments: &[File]) -> Sent {
+        if !attachments.is_empty() && chance(self.shortages.descriptors) {
+            return Sent::Short;
+        }
+        match self.channel.send_to_reader(message, attachments) {
+            Ok(true) => {
+                self.in_flight += attachments.len();
+                Sent::Whole
+            }
+            Ok(false) => Sent::Full,
+            Err(()) => Sent::HungUp("broken pipe".into()),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn has_received_all(&mut self) -> bool {
+        self.in_flight = self.channel.files_in_flight();
+        self.channel.is_received()
+    }
+
+    fn has_share(&self, _: usize) -> bool {
+        true
+    }
+
+    fn add_to(&self, sleepers: &mut Sleepers, sleeper: Option<Sleeper>) {
+        sleepers.0.push(match &self.word {
+            Some(word) if sleeper == Some(Sleeper::Futex) => Sleeping::Futex(word.clone()),
+            _ => Sleeping::Socket(self.channel.clone()),
+        });
+    }
+
+    fn reports_exit(&self) -> bool {
+        self.reports_exit
+    }
+
+    fn check_at(&self) -> Option<Instant> {
+        None
+    }
+
+    fn has_died(&mut self) -> bool {
+        false
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.channel.close_exporter();
+    }
+}
+
+/// The memory that one reader was given, and its limit.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Its user is charged, for at most so many bytes of payloads.
+    pub limit: Option<u64>,
+    charged: AtomicU64,
+}
+
+impl Files {
+    /// The files of a reader whose user is charged for at most so many bytes, if it is.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { limit, charged: AtomicU64::new(0) }
+    }
+
+    fn charge(&self, bytes: u64) -> Result<(), String> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        if self.charged.load(Relaxed) + bytes > limit {
+            return Err("the account of its user is full".into());
+        }
+        self.charged.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+}
+
+impl system::Files for Files {
+    type Slot = Slot;
+    type Attachment = File;
+
+    fn is_charged(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    fn give_slot(&self, _: &Slot) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn give_payload(&mut self, payload: &File, _: Sequence) -> Result<(), String> {
+        match payload {
+            File::Payload(bytes) => self.charge(bytes.len() as u64),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_released(&mut self, _: Sequence) {}
+
+    fn note_end(&mut self) {}
+}
+
+/// A format: raw video without a layout.
+#[derive(Debug)]
+pub struct Video;
+
+impl system::Video for Video {
+    fn of_caps(_: &str) -> Option<Self> {
+        None
+    }
+
+    fn period_ns(caps: &str) -> Option<u64> {
+        caps.starts_with("video").then_some(16_666_667)
+    }
+
+    fn overlapping_plane(&self, _: &[Plane]) -> Option<usize> {
+        None
+    }
+}
+
+impl Simulated {
+    /// Allocates memory of this kind and size.
+    ///
+    /// # Errors
+    /// `None` if there is none.
+    pub fn allocate(&self, kind: MemoryKind, size: u64) -> Option<Memory> {
+        step("allocate");
+        if chance(self.shortages.memory) {
+            return None;
+        }
+        let memory = Memory::new(kind, size, &self.careless);
+        self.allocated.lock().unwrap_or_else(|error| error.into_inner()).push(memory.observe());
+        Some(memory)
+    }
+}
+
+impl System for Simulated {
+    type Slot = Slot;
+    type Memory = Memory;
+    type Allocator = Allocator;
+    type AdoptedId = u64;
+    type MemoryError = ();
+    type Attachment = File;
+    type Connection = Connection;
+    type Sleepers = Sleepers;
+    type Page = SharedPage;
+    type Files = Files;
+    type Waiter = Interrupt;
+    type Gpu = Gpu;
+    type GpuError = String;
+    type Signals = Signals;
+    type Fence = Fences;
+    type Copier = Copier;
+    type Work = Work;
+    type DeviceWork = Work;
+    type Video = Video;
+
+    fn now() -> Instant {
+        instant()
+    }
+
+    fn now_ns() -> u64 {
+        now().as_nanos()
+    }
+
+    fn gpu(&self) -> Option<&Gpu> {
+        self.kind.is_gpu().then_some(&Gpu)
+    }
+
+    fn allocator(&self, kind: MemoryKind) -> Result<Allocator, ()> {
+        Ok(Allocator(kind))
+    }
+
+    fn slot(&self, id: SlotId, _: bool, memory: Memory) -> Slot {
+        Slot(Arc::new(Inner { id, memory }))
+    }
+
+    fn share_within_process(&self, _: &Slot) {}
+
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
+
+    fn is_mps_client(&self) -> bool {
+        false
+    }
+
+    fn payload(&self, bytes: &[u8], _: bool) -> Result<File, Unsendable> {
+        if chance(self.shortages.payloads) {
+            return Err(Unsendable { why: "no memory".into(), is_exhausted: true });
+        }
+        Ok(File::Payload(Arc::new(bytes.to_vec())))
+    }
+
+    fn store_metadata(&mut self, area: AreaIndex, metadata: &[u8]) -> Option<u32> {
+        if metadata.len() > frameshare_protocol::limits::METADATA_AREA {
+            return None;
+        }
+        if !is_dying() {
+            self.metadata[area.0 as usize] = metadata.to_vec();
+        }
+        Some(metadata.len() as u32)
+    }
+
+    fn load_metadata(&self, area: AreaIndex, _: u32) -> Vec<u8> {
+        self.metadata[area.0 as usize].clone()
+    }
+
+    fn large_areas(&self) -> Option<(File, u32)> {
+        None
+    }
+
+    fn copier(&self) -> Result<Option<Copier>, String> {
+        Ok(self.kind.is_gpu().then_some(Copier { process: self.process }))
+    }
+
+    fn recycle(&mut self, _: Work) {}
+
+    fn device_work(&self, _: &Slot) -> Option<Work> {
+        None
+    }
+
+    fn is_settled(&self, _: &Slot, work: &mut Work) -> bool {
+        system::Work::is_done(work)
+    }
+
+    fn is_written_by_device(&self, _: &Slot) -> bool {
+        false
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Pages that an exporter and a reader share. Each access to a word is a preemption point.
+
+use crate::task::{is_dying, observe, step};
+use frameshare_queue::{Page, Word};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// A shared word.
+#[derive(Debug, Default)]
+pub struct SharedWord(AtomicU64);
+
+impl Word for SharedWord {
+    fn load(&self, _: Ordering) -> u64 {
+        step("load");
+        let value = self.0.load(Ordering::Relaxed);
+        observe(value);
+        value
+    }
+
+    fn store(&self, value: u64, _: Ordering) {
+        step("store");
+        if !is_dying() {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn swap(&self, value: u64, _: Ordering) -> u64 {
+        step("swap");
+        if is_dying() {
+            return 0;
+        }
+        let former = self.0.swap(value, Ordering::Relaxed);
+        observe(former);
+        former
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+        step("exchange");
+        if is_dying() {
+            return Err(!current);
+        }
+        let exchanged = self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
+        observe(exchanged.unwrap_or_else(|found| found));
+        exchanged
+    }
+
+    fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
+        step("add");
+        if is_dying() { 0 } else { self.0.fetch_add(value, Ordering::Relaxed) }
+    }
+
+    /// All accesses are in one order: what the orderings forbid is loom's to show.
+    fn fence(_: Ordering) {}
+}
+
+/// A page. Clones share it.
+#[derive(Clone, Debug)]
+pub struct SharedPage(Arc<[SharedWord]>);
+
+impl SharedPage {
+    /// A page of so many bytes, all zero.
+    pub fn new(bytes: usize) -> Self {
+        Self((0..bytes / 8).map(|_| SharedWord::default()).collect())
+    }
+}
+
+impl Page for SharedPage {
+    type Word = SharedWord;
+
+    fn words(&self) -> &[SharedWord] {
+        &self.0
+    }
+}
