@@ -153,6 +153,11 @@ impl<A: Attachment> Backlog<A> {
         self.iter().next()
     }
 
+    /// Returns whether all frames are from before this one.
+    pub fn is_before(&self, sequence: Sequence) -> bool {
+        self.is_empty() || self.iter().all(|frame| frame.descriptor.sequence < sequence)
+    }
+
     /// The areas of all frames.
     pub fn areas(&self) -> impl Iterator<Item = AreaIndex> {
         self.iter().map(|frame| frame.area)

@@ -456,6 +456,12 @@ impl<S: System> Link<S> {
         }
     }
 
+    /// Returns whether the reader may still get a frame: it joined before the frame, has not lost
+    /// it, and it does not wait already.
+    pub fn may_get(&self, sequence: Sequence) -> bool {
+        self.leases.may_get(sequence) && self.backlog.is_before(sequence)
+    }
+
     /// Returns whether one more frame would have to wait, for credit or behind others.
     pub fn is_full(&self) -> bool {
         self.has_waiting_messages() || !self.backlog.is_empty() || self.leases.is_full()

@@ -165,7 +165,7 @@ impl<S: System> State<S> {
         while index < self.readers.present().len() {
             let link = &mut self.readers[index];
             let gets = if link.downloads() { in_host && !passes } else { !offer.is_download };
-            if !(gets && link.leases.may_get(offer.sequence)) {
+            if !(gets && link.may_get(offer.sequence)) {
                 index += 1;
                 continue;
             }
