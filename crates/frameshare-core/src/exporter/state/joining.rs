@@ -57,6 +57,8 @@ impl<S: System> State<S> {
     /// Ends the reservation of credit.
     pub fn end_promise(&mut self) {
         self.readers.end_promise();
+        // A frame may wait for credit now.
+        self.waiters.note_change();
     }
 
     /// Refuses a reader whose frames could later not be allocated for lack of files.
