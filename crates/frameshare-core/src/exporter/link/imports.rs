@@ -34,6 +34,7 @@ impl Imports {
     }
 
     /// Returns whether a slot was introduced, and the reader was not asked to drop it.
+    #[inline]
     pub fn has(&self, slot: SlotId) -> bool {
         self.0.get(&slot.generation).is_some_and(|generation| generation.slots.contains(&slot.index))
     }

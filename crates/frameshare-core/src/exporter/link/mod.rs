@@ -394,7 +394,8 @@ impl<S: System> Link<S> {
 
     /// Introduces a slot to the reader unless the reader knows it. `pool` is the descriptor of the
     /// whole generation, if it has one.
-    #[inline]
+    // One comparison for each frame in a slot that the reader knows.
+    #[inline(always)]
     pub fn introduce(
         &mut self,
         slot: &S::Slot,

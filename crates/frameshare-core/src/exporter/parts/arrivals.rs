@@ -39,6 +39,7 @@ impl Arrivals {
     }
 
     /// Notes a frame that is published now; returns whether the lead changes.
+    #[inline]
     pub fn note(&mut self, arrived: Option<u64>, pts: Option<u64>, now: u64) -> bool {
         self.waited = self.waited.saturating_add(arrived.map_or(0, |arrived| now.saturating_sub(arrived)));
         let lead = pts.map_or(0, |pts| pts.saturating_sub(now)).min(MAX_LEAD_NS);

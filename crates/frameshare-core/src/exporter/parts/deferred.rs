@@ -21,11 +21,13 @@ impl Deferred {
     }
 
     /// Returns whether user data waits, which may hold a slot.
+    #[inline]
     pub fn has_user_data(&self) -> bool {
         !self.user_data.is_empty()
     }
 
     /// Returns whether anything waits to be dropped.
+    #[inline]
     pub fn has_any(&self) -> bool {
         self.has_user_data() || self.has_resources()
     }
@@ -36,6 +38,7 @@ impl Deferred {
     }
 
     /// Returns whether resources wait for the service thread.
+    #[inline]
     pub fn has_resources(&self) -> bool {
         !self.resources.is_empty()
     }

@@ -63,11 +63,13 @@ pub struct Order {
 
 impl Polling {
     /// Asks for polls of this urgency, or of the present one if that is greater.
+    #[inline]
     pub fn want(&mut self, urgency: Urgency) {
         self.wanted = self.wanted.max(urgency);
     }
 
     /// Asks for a poll after the time of this urgency, which publications put off.
+    #[inline]
     pub fn want_after_publication(&mut self, urgency: Urgency) {
         self.after_publication = urgency.interval();
     }
@@ -81,11 +83,13 @@ impl Polling {
     }
 
     /// Urgency of the service thread's present or next turn.
+    #[inline]
     pub fn watch(&self) -> Urgency {
         self.watch
     }
 
     /// Takes what was asked for.
+    #[inline]
     pub fn take_order(&mut self) -> Order {
         let (wanted, watch) = (mem::take(&mut self.wanted), self.watch);
         self.watch = watch.max(wanted);
@@ -97,6 +101,7 @@ impl Polling {
     }
 
     /// Learns from a publication of an exporter with a GPU.
+    #[inline]
     pub fn note_publication(&mut self, now: u64) {
         self.demand.note_publication(now);
     }
@@ -109,11 +114,13 @@ impl Polling {
     }
 
     /// The urgency for a buffer that upstream may wait for.
+    #[inline]
     pub fn demanded(&self) -> Urgency {
         self.demand.urgency()
     }
 
     /// Notes whether a poll of all readers has found a pending release fence.
+    #[inline]
     pub fn set_fences_pending(&mut self, pending: bool) {
         self.fences_pending = pending;
     }
@@ -124,16 +131,19 @@ impl Polling {
     }
 
     /// Returns whether a release fence was pending at the last poll.
+    #[inline]
     pub fn fences_pending(&self) -> bool {
         self.fences_pending
     }
 
     /// Notes that all readers were polled for a slot.
+    #[inline]
     pub fn note_poll(&mut self) {
         self.is_polled = true;
     }
 
     /// Returns whether a publication has to poll readers: the acquisition of its slot did not.
+    #[inline]
     pub fn publication_polls(&mut self) -> bool {
         !mem::take(&mut self.is_polled)
     }

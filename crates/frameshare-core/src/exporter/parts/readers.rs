@@ -140,6 +140,7 @@ impl<S: System> Readers<S> {
 
     /// Returns whether a reader is to be woken. Links are looked through only if one was given out
     /// to be changed since the last call.
+    #[inline]
     pub fn has_sleepers(&mut self) -> bool {
         mem::take(&mut self.is_changed) && self.all().any(Link::is_to_wake)
     }

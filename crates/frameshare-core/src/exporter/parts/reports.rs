@@ -99,6 +99,7 @@ impl Reports {
     }
 
     /// Returns whether there are notices, or lines for the log.
+    #[inline]
     pub fn has_any(&self) -> bool {
         !self.notices.is_empty() || !self.warnings.is_empty()
     }

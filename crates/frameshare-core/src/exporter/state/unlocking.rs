@@ -33,6 +33,7 @@ pub struct Rest<S: System> {
 
 impl<S: System> State<S> {
     /// Takes what is to be done when the state is unlocked.
+    #[inline]
     pub fn unlock(&mut self) -> Unlocked<S> {
         let sleepers = self.take_sleepers();
         let polls = self.polling.take_order();
@@ -51,7 +52,8 @@ impl<S: System> State<S> {
         })
     }
 
-    /// Takes the readers that are to be woken, if there may be some.
+    /// Takes the readers that are to be woken, if there are some.
+    #[inline]
     fn take_sleepers(&mut self) -> Option<S::Sleepers> {
         let released = self.released_sleepers.take();
         if released.is_none() && !self.readers.has_sleepers() {
