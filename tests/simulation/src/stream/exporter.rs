@@ -334,7 +334,10 @@ impl Exporter {
             if state.is_closed() { Some(None) } else { state.reuse_slot(size).map(Some) }
         };
         match self.wait_until(Some(until), Awaited::Slot, slot) {
-            Some(Some(slot)) => Ok(slot),
+            Some(Some(slot)) => {
+                Outcome::FoundSlot.reach();
+                Ok(slot)
+            }
             Some(None) => Err(Failed::Closed),
             None => {
                 Outcome::NoSlot.reach();

@@ -149,6 +149,9 @@ fn begin(setting: Setting, record: &Rc<Record>) {
                     if record.killed.borrow_mut().insert(process) {
                         trace!("kills reader {process}");
                         Outcome::Died.reach();
+                        if record.holding.borrow().contains(&process) {
+                            Outcome::DiedHolding.reach();
+                        }
                         kill(process);
                         record.end_process(process);
                     }

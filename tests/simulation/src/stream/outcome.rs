@@ -10,7 +10,6 @@ crate::outcomes! {
     pub enum Outcome {
         Joined = "reader: joined",
         RefusedCredit = "reader: refused, no credit left",
-        RefusedOther = "reader: refused for another reason",
         Left = "reader: left",
         EvictedSlow = "reader: evicted, too slow",
         EvictedLimit = "reader: evicted, beyond a limit",
@@ -50,7 +49,7 @@ crate::outcomes! {
         WaitedForRoom = "exporter: waited for room",
         WaitedForSlot = "exporter: waited for a slot",
         NoSlot = "exporter: got no slot",
-        Reused = "exporter: took a slot back from latest readers",
+        FoundSlot = "exporter: a slot became free in time",
         NoMemory = "exporter: could not allocate",
         Backlog = "exporter: a frame joined a backlog",
         Blocking = "exporter: reported a blocking reader",
@@ -58,7 +57,7 @@ crate::outcomes! {
         Renewed = "exporter: began a generation",
         Trimmed = "exporter: trimmed slots",
         Downloaded = "exporter: downloaded a frame",
-        FencePending = "exporter: a release fence was pending",
+        GpuBusy = "exporter: GPU work was under way",
         Unwritten = "exporter: a frame without readers was being written",
         Shortage = "exporter: a message waited for descriptors",
         SocketFull = "exporter: a message waited for room",
@@ -82,7 +81,6 @@ pub fn note(notice: &Notice) {
             _ => Outcome::EvictedFailed.reach(),
         },
         Notice::ReaderRefused { why, .. } if why.contains("promised") => Outcome::RefusedCredit.reach(),
-        Notice::ReaderRefused { .. } => Outcome::RefusedOther.reach(),
         Notice::ReaderBlocking { .. } => Outcome::Blocking.reach(),
         Notice::KeyUnitWanted => Outcome::KeyWanted.reach(),
         _ => {}

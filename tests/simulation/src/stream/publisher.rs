@@ -294,6 +294,12 @@ impl Application {
             if !stats.draining.is_empty() {
                 Outcome::Draining.reach();
             }
+            if state.gpu_is_busy() {
+                Outcome::GpuBusy.reach();
+            }
+            if !state.publications().unwritten().is_empty() {
+                Outcome::Unwritten.reach();
+            }
             if state.is_downloading() {
                 Outcome::Downloaded.reach();
             }

@@ -234,9 +234,13 @@ impl Reader {
                         self.lie(&frame);
                     }
                     held.push_back(frame);
+                    self.record.holding.borrow_mut().insert(self.process);
                     while held.len() > self.behaviour.holds {
                         let oldest = held.pop_front().expect("it is not empty");
                         self.use_frame(oldest);
+                    }
+                    if held.is_empty() {
+                        self.record.holding.borrow_mut().remove(&self.process);
                     }
                     let leaves = self.behaviour.leaves_after;
                     if leaves > 0 && self.taken >= u64::from(leaves) {

@@ -36,6 +36,8 @@ pub struct Record {
     pub careless: Careless,
     /// User data of publications that is not dropped yet.
     pub kept_alive: Arc<Mutex<usize>>,
+    /// Readers that hold frames.
+    pub holding: RefCell<BTreeSet<Process>>,
     /// Readers that were killed.
     pub killed: RefCell<BTreeSet<Process>>,
     /// The clock is regular: it neither stands nor jumps.

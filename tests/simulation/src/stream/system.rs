@@ -6,6 +6,7 @@ use super::{
     channel::{Channel, File, Interrupt, WakeWord},
     gpu::{Copier, Fences, Gpu, Signals, Work},
     memory::{Careless, Memory, Observed},
+    outcome::Outcome,
     words::SharedPage,
 };
 use crate::{
@@ -209,6 +210,7 @@ impl system::Connection for Connection {
 
     fn send(&mut self, message: &[u8], attachments: &[File]) -> Sent {
         if !attachments.is_empty() && chance(self.shortages.descriptors) {
+            Outcome::Shortage.reach();
             return Sent::Short;
         }
         match self.channel.send_to_reader(message, attachments) {
@@ -216,7 +218,10 @@ impl system::Connection for Connection {
                 self.in_flight += attachments.len();
                 Sent::Whole
             }
-            Ok(false) => Sent::Full,
+            Ok(false) => {
+                Outcome::SocketFull.reach();
+                Sent::Full
+            }
             Err(()) => Sent::HungUp("broken pipe".into()),
         }
     }
