@@ -29,16 +29,17 @@ fn failure_is_recorded_and_replayed() {
 #[test]
 fn correct_world_exits_with_its_outcomes() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (code, text) = simulate(folder.path(), &["seconds", "0.5", "--threads", "2", "--require-all"]);
+    let ring = |arguments: &[&str]| simulate(folder.path(), &[&["--world", "ring"], arguments].concat());
+    let (code, text) = ring(&["seconds", "0.5", "--threads", "2", "--require-all"]);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("reader: all values read"), "{text}");
-    let (code, text) = simulate(folder.path(), &["hours", "0"]);
+    let (code, text) = ring(&["hours", "0"]);
     assert_eq!(code, 3, "{text}");
     let (code, text) = simulate(folder.path(), &["--world", "ring-small", "enumerate", "60"]);
     assert_eq!(code, 0, "{text}");
     let (code, text) = simulate(folder.path(), &["--world", "ring-small", "enumerate", "0"]);
     assert_eq!(code, 3, "{text}");
-    let (code, text) = simulate(folder.path(), &["seed", "5"]);
+    let (code, text) = ring(&["seed", "5"]);
     assert_eq!((code, text.lines().next().is_some()), (0, true), "{text}");
 }
 
