@@ -2,13 +2,15 @@
 
 //! The exporter of a stream: admits readers, publishes frames to them, reclaims slots.
 //!
+//! The crate `frameshare-core` decides; what it needs of the system and of the GPU is done here.
+//!
 //! An [`Exporter`] is used from any thread. The service thread of the process (`service`) admits
 //! readers and notices their ends; it never delays the publishing thread.
 //!
 //! # Invariants
 //!
 //! 1. Every decision is made from the private `State`; values that readers write are checked
-//!    against it (see [`queue`](crate::queue)).
+//!    against it.
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
 //! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with a kept
