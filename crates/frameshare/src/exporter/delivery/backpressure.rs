@@ -111,8 +111,8 @@ pub fn wait_until<T>(
     result
 }
 
-/// Implements [`wait_until`]. The descriptor of a waiting thread is open during the wait only, since
-/// a process may have many exporters.
+/// Implements [`wait_until`]. The descriptor of a waiting thread is open during the wait only,
+/// since a process may have many exporters.
 fn wait_with<T>(
     wait: &mut Wait,
     shared: &Shared,

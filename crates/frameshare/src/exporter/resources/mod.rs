@@ -23,7 +23,7 @@ pub use signals::{Gpu, Recorded};
 
 use super::{
     config::Config,
-    slot::{AdoptedId, Slot, SlotAllocator},
+    slot::{AcquireError, AdoptedId, Slot, SlotAllocator},
 };
 use crate::{
     Interrupt,
@@ -36,6 +36,7 @@ use attachment::{payload_file, unsendable};
 use copies::Copies;
 use frameshare_core::exporter::{
     shortage::Unsendable,
+    slot::NoSlot,
     system::{System, Video, Waiter},
 };
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
@@ -263,5 +264,16 @@ impl Video for VideoFormat {
 
     fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
         self.overlapping_plane(planes)
+    }
+}
+
+impl From<NoSlot<Resources>> for AcquireError {
+    fn from(why: NoSlot<Resources>) -> Self {
+        match why {
+            NoSlot::Exhausted { max_slots } => Self::Exhausted { max_slots },
+            NoSlot::Memory(error) => Self::Memory(error),
+            NoSlot::Closed => Self::Closed,
+            NoSlot::Size(size) => Self::Size(size),
+        }
     }
 }

@@ -4,10 +4,10 @@
 
 use crate::{
     endpoint::Endpoint,
-    exporter::Notice,
     service::before_blocking,
     sys::{FileState, Listener, Timeout, monotonic_ns},
 };
+use frameshare_core::exporter::notice::Notice;
 use std::{
     mem,
     time::{Duration, Instant},

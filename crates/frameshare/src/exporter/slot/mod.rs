@@ -8,17 +8,14 @@ mod draft;
 pub use allocator::SlotAllocator;
 pub use draft::Draft;
 
-use super::{
-    error::Interrupted,
-    resources::{Attachment, Resources},
-};
+use super::{error::Interrupted, resources::Attachment};
 use crate::{
     foreign::Foreign,
     gpu::DropWhenIdle,
     memory::{Address, Allocation, MemoryError},
     sys::DmaBufId,
 };
-use frameshare_core::exporter::{slot::NoSlot, system as core};
+use frameshare_core::exporter::system as core;
 use frameshare_cuda::host::Registration;
 use frameshare_protocol::SlotId;
 use std::{
@@ -70,17 +67,6 @@ pub enum Purpose {
     /// just failed. Nothing is allocated, unless the writer is far ahead of its GPU, and the GPU
     /// writes no slot within 0.1 s.
     Reuse,
-}
-
-impl From<NoSlot<Resources>> for AcquireError {
-    fn from(why: NoSlot<Resources>) -> Self {
-        match why {
-            NoSlot::Exhausted { max_slots } => Self::Exhausted { max_slots },
-            NoSlot::Memory(error) => Self::Memory(error),
-            NoSlot::Closed => Self::Closed,
-            NoSlot::Size(size) => Self::Size(size),
-        }
-    }
 }
 
 impl From<Interrupted> for AcquireError {

@@ -5,12 +5,12 @@
 use super::State;
 use crate::{
     Interrupt,
-    exporter::{Notice, config::Config, error::SetupError, observe::NoticeHandler, resources::Resources},
+    exporter::{config::Config, error::SetupError, observe::NoticeHandler, resources::Resources},
     foreign::report,
     service::{EXPORTERS, Handle, before_blocking},
     sys::{Label, Quiet},
 };
-use frameshare_core::exporter::state::Rest;
+use frameshare_core::exporter::{notice::Notice, state::Rest};
 use std::{
     mem,
     ops::{Deref, DerefMut},

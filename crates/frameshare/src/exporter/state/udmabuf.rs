@@ -2,10 +2,8 @@
 
 //! Admission of other users' readers where `/dev/udmabuf` makes sealed memory writable.
 
-use crate::{
-    exporter::{Notice, config::Config},
-    sys::Udmabuf,
-};
+use crate::{exporter::config::Config, sys::Udmabuf};
+use frameshare_core::exporter::notice::Notice;
 
 /// Consequences of the probe.
 #[derive(Debug, Default, PartialEq)]
