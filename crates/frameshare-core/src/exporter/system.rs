@@ -12,6 +12,9 @@ use std::{
     time::Instant,
 };
 
+/// Where downloads of the present frame begin: behind the work that writes it.
+type Present<S> = <<S as System>::Signals as Signals>::Present;
+
 /// The system and the GPU of one exporter. The engine implements it by system calls and calls of
 /// the driver, the simulator by plain values. No method waits.
 pub trait System: Sized + 'static {
@@ -46,7 +49,7 @@ pub trait System: Sized + 'static {
     /// The fence of one reader.
     type Fence: Fence<Signals = Self::Signals>;
     /// Makes downloads.
-    type Copier: Copier<Slot = Self::Slot, Written = <Self::Signals as Signals>::Present, Error = Self::GpuError>;
+    type Copier: Copier<Slot = Self::Slot, Written = Present<Self>, Error = Self::GpuError>;
     /// GPU work that uses something.
     type Work: Work;
     /// Work of devices on a dma-buf.

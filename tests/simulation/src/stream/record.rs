@@ -63,8 +63,8 @@ impl Record {
         self.last_act.set(now());
     }
 
-    /// Checks that a sleep that ended by itself has missed nothing: what it waited for is there, and
-    /// has been for long.
+    /// Checks that a sleep that ended by itself has missed nothing: what it waited for was not
+    /// there for long.
     pub fn check_wake_up(&self, who: &str, since: Time) {
         if is_dying() || !self.is_regular.get() {
             return;

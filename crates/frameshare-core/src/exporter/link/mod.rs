@@ -259,7 +259,7 @@ impl<S: System> Link<S> {
     }
 
     /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
-    /// [`DRAINING`].
+    /// `DRAINING`.
     pub fn send_close(&mut self, ending: &Ending, now: Instant) {
         // Fails if the reader has left too much unread, which only its count of losses shows.
         let _ = self.report_skipped();

@@ -157,7 +157,7 @@ impl<A> Kept<A> {
     }
 
     /// Returns whether the owner is to be asked for a key unit: at most once in
-    /// [`BETWEEN_REQUESTS`], and if the stream has any.
+    /// `BETWEEN_REQUESTS`, and if the stream has any.
     pub fn asks_for_key(&mut self, now: u64) -> bool {
         let recent = self.requested.is_some_and(|at| now.saturating_sub(at) < BETWEEN_REQUESTS);
         let asks = !recent && self.has_units();

@@ -46,8 +46,8 @@ impl<S: System> State<S> {
     }
 
     /// Evicts lossless readers that have held the stream back for too long, reports those that soon
-    /// will have, and returns the time until the next check, if one is needed. Where `room` for a frame is awaited, a
-    /// reader with room in its backlog does not hold the stream back.
+    /// will have, and returns the time until the next check, if one is needed. Where `room` for a
+    /// frame is awaited, a reader with room in its backlog does not hold the stream back.
     ///
     /// The time that the stream stands still counts for each reader that does nothing meanwhile:
     /// several stuck readers cost it no more than one.
