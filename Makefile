@@ -98,6 +98,15 @@ sanitize: ## run engine and plugin under AddressSanitizer, the engine under Thre
 	@tools/setup.sh test sanitize
 	tools/results.py run sanitize tests/sanitize.sh
 
+# A failing run is made small and printed, with the command that repeats it. Each outcome must be reached. A new seed each
+# time, unless SEED=1 or another one is given.
+.PHONY: simulate
+simulate: ## run the engine's decisions from seeds, under simulated time (HOURS=1, SEED=)
+	@tools/setup.sh build record
+	cargo build --release --locked --package frameshare-simulation --bin simulate
+	@target="$${CARGO_TARGET_DIR:-target}"; \
+	tools/results.py run simulate "$$target/release/simulate" hours $(HOURS) $(if $(SEED),--seed $(SEED)) --output "$$target"
+
 # A failing program is made small and printed; `gpu-programs run FILE` runs it again. SEED=1 begins the seeds elsewhere.
 .PHONY: simulate-gpu
 simulate-gpu: ## run random programs on the simulated GPU driver, and check the order of all accesses (HOURS=1, SEED=1)

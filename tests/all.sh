@@ -89,14 +89,26 @@ release() {
     cargo build --release --locked --package frameshare-c --package frameshare-tools
 }
 
-# Compilation that no test of the workspace needs runs beside these tests, at the lowest priority: it uses the time in
-# which they sleep, and delays none.
+# The engine's decisions from seeds: from a fixed one, and from a new one, which is printed.
+simulate() {
+  local target=${CARGO_TARGET_DIR:-target} status=0
+  simulate_seconds fixed-seed 20 --seed 1 || status=1
+  simulate_seconds new-seed 40 || status=1
+  return $status
+}
+simulate_seconds() { # NAME SECONDS OPTION...
+  if "$target/debug/simulate" seconds "${@:2}" --output "$target"; then echo "PASS simulate/$1"; else echo "FAIL simulate/$1" && return 1; fi
+}
+
+# Compilation that no test of the workspace needs, and the simulator, which needs nothing but a core, run beside these
+# tests, at the lowest priority: they use the time in which the tests sleep, and delay none.
 low_priority() {
   renice --priority 19 --pid "$BASHPID" >/dev/null
   part loom make --no-print-directory loom
   part interface tools/interface.py check
   part release release
   part wheel tests/python.sh build
+  part simulate simulate
 }
 # As a user does it, with the results of the builds.
 use() {
