@@ -23,7 +23,7 @@ under() { # SANITIZER CARGO-TEST-ARGUMENTS...
 export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
 # The examples are programs that cargo would build anew.
 examples=(--skip export_and_read_every_frame --skip published_behind_any_stream)
-under address -p frameshare-protocol -p frameshare-queue -p frameshare --lib --tests -- "${examples[@]}"
+under address -p frameshare-protocol -p frameshare-queue -p frameshare-core -p frameshare --lib --tests -- "${examples[@]}"
 ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Tests that load the plugin into another program are skipped.
 ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus

@@ -66,6 +66,7 @@ CRATES = {"frameshare": "frameshare", "gstframeshare": "gst-plugin-frameshare"}
 # Those of whose items CRATES re-export some.
 OTHERS = {
     "frameshare_protocol": "frameshare-protocol",
+    "frameshare_core": "frameshare-core",
     "frameshare_process": "frameshare-process",
     "frameshare_cuda": "frameshare-cuda",
 }

@@ -3,7 +3,7 @@
 # Compares the public interfaces of the crates that are published with those of the last release tag: `make semver`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-crates=(frameshare-process frameshare-protocol frameshare-queue frameshare-cuda frameshare frameshare-http gst-cuda gst-plugin-frameshare)
+crates=(frameshare-process frameshare-protocol frameshare-queue frameshare-core frameshare-cuda frameshare frameshare-http gst-cuda gst-plugin-frameshare)
 tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || {
   echo "SKIP semver: there is no release tag yet (v0.1.0 or later), so there is nothing to compare with"
   exit 0

@@ -28,7 +28,7 @@ FAULTS = [
     ("skips-uncounted", PLUGIN + "src/skips.rs", "self.missing = self.missing.saturating_add(lost_before.saturating_add(1));", ""),
     ("two-segments", PLUGIN + "src/negotiation.rs", "if running.settings.is_live {\n                self.push_segment", "if true {\n                self.push_segment"),
     ("gap-in-the-segment-before", PLUGIN + "sink/events.rs", "self.forward_timeline(input, segment.as_ref(), times);", ""),
-    ("units-behind-new-caps-dropped", "crates/frameshare/src/exporter/state/control.rs", "true => self.drop_units(),", "true => self.drop_gop(),"),
+    ("units-behind-new-caps-dropped", "crates/frameshare-core/src/exporter/state/control.rs", "Change::Caps | Change::Memory => self.forget_units(),", "_ => self.end_units(),"),
 ]
 
 
