@@ -19,6 +19,7 @@ SECONDS ?= 60
 MINUTES ?= 30
 HOURS ?= 1
 ADVISORIES ?=
+SHARD ?=
 PROGRAMS ?=
 RELEASES ?= bookworm trixie noble
 
@@ -76,6 +77,12 @@ loom: ## search the queue's memory orderings for races
 	@tools/setup.sh build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
 		cargo test --release --locked --package frameshare-queue --lib
+
+# A mutant takes seconds if the simulator or a unit test catches it, else a minute. SHARD=0/8 runs an eighth.
+.PHONY: mutants
+mutants: ## change decisions of exporter and queue one by one: tests must fail (SHARD=0/8)
+	@tools/setup.sh build mutants
+	tests/simulation/mutants.py $(if $(SHARD),--shard $(SHARD))
 
 .PHONY: test-long
 test-long: ## kill, stop and restart ten times as often as `make test` does

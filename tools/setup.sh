@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver record
+#   tools/setup.sh GROUP...      GROUP is one of: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver mutants record
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -102,8 +102,9 @@ missing() { # GROUP...
         need elem pipewiresink gstreamer1.0-pipewire "its elements"
         ;;
       soak) need cmd ffmpeg ffmpeg "records the same cameras" ;;
+      mutants) need cmd python3 python3 "runs the scripts" ;; # cargo-mutants comes from crates.io
       audit | fuzz | sanitize | semver) ;; # cargo-deny, cargo-fuzz and cargo-semver-checks come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver record" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play ingest install python torch test page network rootfs guests arm64 docs bench soak audit fuzz sanitize semver mutants record" >&2 && exit 2 ;;
     esac
   done
 }
@@ -191,6 +192,14 @@ case $groups in
     if ! cargo semver-checks --version >/dev/null 2>&1; then
       echo "setup: missing cargo-semver-checks, which compares public interfaces; building it takes minutes"
       cargo install --locked cargo-semver-checks
+    fi
+    ;;
+esac
+case $groups in
+  *" mutants "*)
+    if ! cargo mutants --version >/dev/null 2>&1; then
+      echo "setup: missing cargo-mutants, which lists changes of the code; building it takes minutes"
+      cargo install --locked cargo-mutants
     fi
     ;;
 esac
