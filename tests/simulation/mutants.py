@@ -51,22 +51,33 @@ BEFORE = re.compile(r"\s*(?://.*|.*[;{}])?")
 # A mutant may allocate without end.
 MEMORY = 12 << 30
 
-Stage = collections.namedtuple("Stage", "name arguments environment")
+Stage = collections.namedtuple("Stage", "name build run environment")
 Mutant = collections.namedtuple("Mutant", "name diff stages")
 
-SIMULATOR = Stage("simulator", ["-p", "frameshare-simulation"], {})
-QUICK = Stage("quick", ["-p", "frameshare-core", "-p", "frameshare-queue", "-p", "frameshare-simulation"], {})
-LOOM = Stage("loom", ["--release", "-p", "frameshare-queue", "--lib"],
-             {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": str(WORK / "loom")})
+
+def tests(name, *arguments, **environment):
+    """A stage that runs tests of cargo."""
+    command = ["cargo", "test", "--locked", "--quiet", *arguments]
+    # The first failure is enough, which stable Rust does not offer yet.
+    return Stage(name, [*command, "--no-run"], [*command, "--", "-Zunstable-options", "--fail-fast"], environment)
+
+
+SIMULATOR = tests("simulator", "-p", "frameshare-simulation")
+QUICK = tests("quick", "-p", "frameshare-core", "-p", "frameshare-queue", "-p", "frameshare-simulation")
+LOOM = tests("loom", "--release", "-p", "frameshare-queue", "--lib",
+             RUSTFLAGS="--cfg loom", CARGO_TARGET_DIR=str(WORK / "loom"))
 # Most of these tests sleep most of the time.
-ENGINES = Stage("engine", ["-p", "frameshare", "--lib", "--test", "engine"], {"RUST_TEST_THREADS": "16"})
+ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", RUST_TEST_THREADS="16")
+# Many more seeds than the simulator's tests run.
+SEEDS = Stage("seeds", ["cargo", "build", "--locked", "--quiet", "-p", "frameshare-simulation", "--bin", "simulate"],
+              [WORK / "build/debug/simulate", "seconds", "60", "--seed", "1", "--output", WORK], {})
 
 
 def stages_of(file):
     """The tests that run against mutants of a file, one after the other until one fails."""
     if file.startswith(ENGINE):
         return [ENGINES]
-    return [QUICK, LOOM, ENGINES] if file.startswith(QUEUE) else [QUICK, ENGINES]
+    return [QUICK, LOOM, ENGINES, SEEDS] if file.startswith(QUEUE) else [QUICK, ENGINES, SEEDS]
 
 
 def hidden(lines):
@@ -130,7 +141,7 @@ def generated():
 def by_hand():
     """The mutants that are patches."""
     patches = [(path.stem, path.read_text()) for path in sorted(HERE.glob("*.patch"))]
-    return [Mutant(f"{stem}: {text.splitlines()[0]}", text, [SIMULATOR]) for stem, text in patches]
+    return [Mutant(f"{stem}: {text.splitlines()[0]}", text, [SIMULATOR, SEEDS]) for stem, text in patches]
 
 
 def accepted():
@@ -162,12 +173,9 @@ def apply(mutant, *options):
     return done.stderr.strip() if done.returncode else None
 
 
-def cargo(stage, limit, *options):
-    """Runs cargo test; returns whether it has passed, or None after `limit` seconds, and its output."""
-    # The first failure is enough, which stable Rust does not offer yet.
+def execute(command, stage, limit):
+    """Runs a command of a stage; returns whether it has succeeded, or None after `limit` seconds, and its output."""
     environment = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_TARGET_DIR": str(WORK / "build"), "RUSTC_BOOTSTRAP": "1"}
-    command = ["cargo", "test", "--locked", "--quiet", *stage.arguments, *options]
-    command += ["--", "-Zunstable-options", "--fail-fast"]
     with open(WORK / "output.txt", "w+") as output:
         process = subprocess.Popen(
             command, cwd=TREE, env=os.environ | environment | stage.environment, stdin=subprocess.DEVNULL,
@@ -192,9 +200,9 @@ def measure(stages):
     """The time of the tests of each stage without a change: they have to pass."""
     times = {}
     for stage in stages:
-        for options in (["--no-run"], []):
+        for command in (stage.build, stage.run):
             began = time.monotonic()
-            passed, output = cargo(stage, None, *options)
+            passed, output = execute(command, stage, None)
             if not passed:
                 sys.exit(f"{output}\nmutants: the {stage.name} tests fail without a change")
         times[stage.name] = time.monotonic() - began
@@ -205,9 +213,9 @@ def measure(stages):
 def outcome(mutant, times):
     """Runs the tests against a mutant: "caught by STAGE", "timed out", "unviable" or "missed"."""
     for stage in mutant.stages:
-        if not cargo(stage, None, "--no-run")[0]:
+        if not execute(stage.build, stage, None)[0]:
             return "unviable"
-        passed, _ = cargo(stage, 30 + 3 * times[stage.name])
+        passed, _ = execute(stage.run, stage, 30 + 3 * times[stage.name])
         if not passed:
             return "timed out" if passed is None else f"caught by {stage.name}"
     return "missed"
@@ -279,7 +287,7 @@ def main():
     if broken:
         sys.exit("mutants: patches of tests/simulation/mutants do not apply any more:\n" + "\n".join(broken))
     stages = dict.fromkeys(stage.name for mutant in patches + mutants for stage in mutant.stages)
-    times = measure([stage for stage in (SIMULATOR, QUICK, LOOM, ENGINES) if stage.name in stages])
+    times = measure([stage for stage in (SIMULATOR, QUICK, LOOM, ENGINES, SEEDS) if stage.name in stages])
     made, found = list(run(patches, times)), list(run(mutants, times))
     faults = report(found, made, reasons)
     if faults:
