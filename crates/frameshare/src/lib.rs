@@ -92,6 +92,9 @@
 //!
 //! # Modules
 //!
+//! The decisions of exporters and readers are in the crate `frameshare-core`, without I/O, and the
+//! queue of a reader is in `frameshare-queue`. The modules here do the I/O.
+//!
 //! - `service`: the thread that serves all exporters of this process
 //! - `foreign`: code of the application that the engine runs
 //! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks

@@ -2,7 +2,8 @@
 
 //! The exporter of a stream: admits readers, publishes frames to them, reclaims slots.
 //!
-//! The crate `frameshare-core` decides; what it needs of the system and of the GPU is done here.
+//! The decisions are in the crate `frameshare-core`. The system calls and driver calls that they
+//! need are here.
 //!
 //! An [`Exporter`] is used from any thread. The service thread of the process (`service`) admits
 //! readers and notices their ends; it never delays the publishing thread.

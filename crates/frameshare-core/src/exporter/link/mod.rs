@@ -45,6 +45,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// A frame that leaves the backlog, and the entry that it goes to.
+type Leaving<A> = (EntryIndex, WaitingFrame<A>);
+
 /// Maximum time that a connection stays open for waiting messages after its link has ended.
 const DRAINING: Duration = Duration::from_secs(5);
 
@@ -528,7 +531,7 @@ impl<S: System> Link<S> {
 
     /// Takes the next frame out of the backlog if there is room for it. Messages in front of it are
     /// sent.
-    pub fn next_waiting(&mut self) -> Result<Option<(EntryIndex, WaitingFrame<S::Attachment>)>, Ending> {
+    pub fn next_waiting(&mut self) -> Result<Option<Leaving<S::Attachment>>, Ending> {
         loop {
             let vacant = if self.has_waiting_messages() { None } else { self.leases.vacant() };
             match (self.backlog.front(), vacant) {

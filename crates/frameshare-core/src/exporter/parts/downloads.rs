@@ -12,6 +12,8 @@ use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
 use std::collections::VecDeque;
 
 type Done<S> = <<S as System>::Copier as Copier>::Done;
+/// A download that has ended, and the reason, for people, if it failed.
+type Ended<S> = (Download<S>, Result<(), String>);
 
 /// Owns the downloads under way, in the order of their frames, and what makes them.
 pub struct Downloads<S: System> {
@@ -37,7 +39,7 @@ impl<S: System> Downloads<S> {
     }
 
     /// Number of downloads under way.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.waiting.len()
     }
 
@@ -75,11 +77,11 @@ impl<S: System> Downloads<S> {
         Ok(())
     }
 
-    /// Returns the next download that has ended, in order, and the reason if it failed.
+    /// Takes the next download if it has ended.
     ///
     /// # Errors
     /// That of the GPU, which has failed.
-    pub fn next(&mut self) -> Result<Option<(Download<S>, Result<(), String>)>, S::GpuError> {
+    pub fn take_ended(&mut self) -> Result<Option<Ended<S>>, S::GpuError> {
         let Some(first) = self.waiting.front() else { return Ok(None) };
         let Some(copied) = self.copier.ended(&first.done)? else { return Ok(None) };
         Ok(self.waiting.pop_front().map(|download| (download, copied)))

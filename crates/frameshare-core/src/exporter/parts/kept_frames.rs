@@ -20,7 +20,7 @@ pub struct Content {
 
 impl Content {
     /// Bytes to copy.
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         (self.metadata.len() + self.bytes.len()) as u64
     }
 }

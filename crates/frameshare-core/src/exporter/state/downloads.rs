@@ -93,7 +93,7 @@ impl<S: System> State<S> {
 
     /// Number of downloads under way.
     pub fn count_downloads(&self) -> u32 {
-        self.downloads.as_ref().map_or(0, |downloads| downloads.len() as u32)
+        self.downloads.as_ref().map_or(0, |downloads| downloads.count() as u32)
     }
 
     /// Returns the weight of the first frame on its way to readers of downloads.
@@ -172,7 +172,7 @@ impl<S: System> State<S> {
                 return;
             }
             let Some(downloads) = &mut self.downloads else { return };
-            let (download, copied) = match downloads.next() {
+            let (download, copied) = match downloads.take_ended() {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,
                 Err(error) => {

@@ -93,7 +93,7 @@ fn try_publish(
             attempted => attempted,
         };
         match attempted {
-            Attempt::Ended(result) => return result.map_err(not_published),
+            Attempt::Ended(result) => return result.map_err(|why| not_published(*why)),
             // With the state unlocked: allocation and registration with a GPU take long.
             Attempt::NeedsTarget => {
                 let size = unpublished.descriptor.size;
@@ -106,8 +106,8 @@ fn try_publish(
 }
 
 #[cold]
-fn not_published(why: Box<NotPublished<Resources>>) -> Box<PublishError> {
-    Box::new((*why).into())
+fn not_published(why: NotPublished<Resources>) -> Box<PublishError> {
+    Box::new(why.into())
 }
 
 /// Publishes a frame if every reader has room for it, as far as that is known without a wait.

@@ -69,7 +69,7 @@ impl Prepared {
         let prepared = self.0.filter(|file| file.first == from);
         let next = prepared.as_ref().map_or(from, |file| file.last.next());
         let units = state.kept_units(next);
-        if units.iter().map(|unit| unit.content.len()).sum::<u64>() > MAX_LOCKED {
+        if units.iter().map(|unit| unit.content.size()).sum::<u64>() > MAX_LOCKED {
             return Finished::Again;
         }
         let Ok(rest) = UnitFile::new(&units, state.label()) else { return Finished::Units(Vec::new()) };

@@ -51,6 +51,9 @@ pub struct Shares {
     pub timeline_fd: Option<OwnedFd>,
 }
 
+/// The message that hands over what exporter and reader share, and the exporter's own parts of it.
+type Welcomed = (Packet<Attachment>, Wake, Box<dyn ExporterFence>);
+
 impl State {
     /// Refuses a reader or an observer, with the reason.
     pub fn refuse(&mut self, socket: &Socket, peer: &Peer, refusal: &Ending) {
@@ -200,7 +203,7 @@ impl State {
         promise: &Promise,
         shares: Shares,
         next: Sequence,
-    ) -> Result<(Packet<Attachment>, Wake, Box<dyn ExporterFence>), SetupError> {
+    ) -> Result<Welcomed, SetupError> {
         let on_gpu = promise.gpu.as_ref().filter(|_| self.slots().memory().kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),

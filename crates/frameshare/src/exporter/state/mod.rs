@@ -36,8 +36,8 @@ use std::{
     sync::Arc,
 };
 
-/// The state of an exporter. What follows from what is decided in `frameshare-core`; here it is
-/// asked, and what it needs of the system is found out.
+/// The state of an exporter: the decisions of `frameshare-core`, and those that depend on the kinds
+/// of memory, the users and the GPUs of this machine.
 pub struct State {
     decisions: state::State<Resources>,
     /// The reason to refuse every reader of another user, if there is one.
