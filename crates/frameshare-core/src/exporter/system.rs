@@ -166,6 +166,9 @@ pub trait Connection: Debug + Send + 'static {
     type Sleepers;
     /// Sends a message and its descriptors.
     fn send(&mut self, message: &[u8], attachments: &[Self::Attachment]) -> Sent;
+    /// Ends the connection, which this side keeps: the reader receives what was sent, and then the
+    /// end.
+    fn shut_down(&self);
     /// Number of descriptors that the reader is not known to have received.
     fn in_flight(&self) -> usize;
     /// Asks whether the reader has received everything.

@@ -226,6 +226,10 @@ impl system::Connection for Connection {
         }
     }
 
+    fn shut_down(&self) {
+        self.channel.close_exporter();
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight
     }

@@ -357,6 +357,13 @@ impl<S: System> Link<S> {
         self.files.note_end();
     }
 
+    /// Ends the connection of a reader whose messages are not read any more, while its process may
+    /// keep memory: it finds the end behind the messages that it was sent.
+    pub fn shut_down(&mut self) {
+        self.connection().shut_down();
+        self.wake_up();
+    }
+
     /// Returns whether the reader may have memory imported. One of this very process, which is
     /// alive, has dropped its imports when it hangs up.
     pub fn may_import(&self) -> bool {

@@ -58,6 +58,9 @@ impl<S: System> State<S> {
         let lost = link.lose_backlog(self.publications.next());
         self.end_leases(lost);
         link.send_close(ending, S::now());
+        if link.presence() >= Presence::HungUp {
+            link.shut_down();
+        }
         self.reports.note_removal(&link.info, ending, S::now_ns());
         self.release_link(link);
     }
@@ -122,6 +125,7 @@ impl<S: System> State<S> {
             self.end_link(index, ending);
         } else if let Some(mut link) = self.readers.remove_draining(|link| link.info.id == id) {
             link.hang_up(process_is_gone);
+            link.shut_down();
             if link.leases.are_stranded() && link.presence() < Presence::Exited {
                 self.polling.note_pending_fence();
                 self.readers.drain(link);

@@ -76,6 +76,10 @@ impl core::Connection for Connection {
         }
     }
 
+    fn shut_down(&self) {
+        self.socket.shut_down();
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight.count()
     }
