@@ -149,6 +149,11 @@ impl Scheduler {
         }
     }
 
+    /// Has tasks be preempted at each step from now on. The caller returns to the scheduler next.
+    pub fn begin_branching(&self) {
+        self.with(|state| state.settings.preemption = Preemption::Each);
+    }
+
     /// Brings steps and time up to date.
     pub fn settle(&self) {
         let time = self.time();
@@ -209,10 +214,11 @@ impl Scheduler {
             let settings = &state.settings;
             let (limit, tick) = (settings.steps, tick(settings));
             let mut quantum = match settings.preemption {
-                Preemption::Each => 1,
+                Preemption::Never => 0,
+                Preemption::Each => state.is_branching().into(),
                 Preemption::Sparse { mean } => state.choices.length(mean).into(),
             };
-            if quantum == 0 || state.preemptions == 0 {
+            if quantum == 0 {
                 quantum = u64::MAX;
             }
             (limit, state.skew(), tick, quantum)
@@ -361,7 +367,7 @@ impl Scheduler {
     }
 
     /// Finds the tasks that can run, in cyclic order from the current one on. Those that have
-    /// paused can run if there are no others.
+    /// paused can run if there are no others, or as deviations.
     fn find_candidates(&self, candidates: &mut Vec<usize>) {
         let (current, count) = self.with(|state| (state.current, state.tasks.len()));
         candidates.clear();
@@ -375,7 +381,7 @@ impl Scheduler {
                 candidates.push(task);
             }
         }
-        if candidates.is_empty() {
+        if candidates.is_empty() || self.with(|state| state.is_branching()) {
             let is_paused = |state: &State, task: usize| state.tasks[task].status == Status::Paused;
             self.with(|state| candidates.extend((0..count).filter(|&task| is_paused(state, task))));
         }
@@ -387,15 +393,19 @@ impl Scheduler {
             return Err(End::Cut);
         }
         Ok(self.with(|state| {
-            let current = candidates[0];
-            let is_preempted = current == state.current && state.current().is_preempted();
-            let is_sparse = matches!(state.settings.preemption, Preemption::Sparse { .. });
-            // A task whose steps are used up goes on only if it is alone.
-            let candidates =
-                if is_preempted && is_sparse && candidates.len() > 1 { &candidates[1..] } else { candidates };
+            let default = candidates[0];
+            let candidates = match state.settings.preemption {
+                // A task whose steps are used up goes on only if it is alone.
+                Preemption::Sparse { .. } if default == state.current && state.current().is_preempted() => {
+                    &candidates[usize::from(candidates.len() > 1)..]
+                }
+                Preemption::Sparse { .. } => candidates,
+                Preemption::Never | Preemption::Each if !state.is_branching() => return default,
+                Preemption::Never | Preemption::Each => candidates,
+            };
             let chosen = candidates[state.choices.choose(candidates.len() as u32) as usize];
-            if is_preempted && chosen != current && state.preemptions != u32::MAX {
-                state.preemptions -= 1;
+            if state.is_branching() && chosen != default && state.deviations != u32::MAX {
+                state.deviations -= 1;
             }
             chosen
         }))

@@ -11,9 +11,10 @@ use std::time::Duration;
 pub struct Settings {
     /// Where tasks are preempted.
     pub preemption: Preemption,
-    /// Preemptions of a run at most; a task that blocks or pauses is not preempted. A small bound
-    /// makes enumerations of larger worlds possible: most errors need one or two preemptions.
-    pub preemptions: u32,
+    /// Choices of a run at most that run another task than the default, which is the present task
+    /// while it can go on, and then the next one. With `Preemption::Each`, a small bound makes
+    /// enumerations of larger worlds possible: most errors need one or two deviations.
+    pub deviations: u32,
     /// The clock.
     pub clock: Clock,
     /// Steps after which a run ends as `End::TooLong`.
@@ -24,7 +25,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             preemption: Preemption::Sparse { mean: 16 },
-            preemptions: u32::MAX,
+            deviations: u32::MAX,
             clock: Clock::default(),
             steps: 1_000_000,
         }
@@ -34,12 +35,15 @@ impl Default for Settings {
 /// Where tasks are preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preemption {
+    /// Nowhere, and no task is chosen: for the part of a run before `task::preempt_at_each_step`.
+    Never,
     /// After a number of steps that is chosen when a task is resumed: `mean` on average.
     Sparse {
         /// Steps.
         mean: u32,
     },
-    /// At each step, the task that goes on is chosen. For enumerations.
+    /// At each step, the task that goes on is chosen, those that have paused included. For
+    /// enumerations.
     Each,
 }
 

@@ -7,7 +7,7 @@ use crate::{
     coroutine::{Coroutine, Job},
     end::End,
     random::mix,
-    settings::Settings,
+    settings::{Preemption, Settings},
     time::{Time, nanos},
 };
 use std::{
@@ -29,8 +29,8 @@ pub struct State {
     pub current: usize,
     /// The end, once it is decided.
     pub end: Option<End>,
-    /// Preemptions that are left.
-    pub preemptions: u32,
+    /// Deviations that are left.
+    pub deviations: u32,
     /// Lead of each process's clock over the run's clock, once one of its tasks has run.
     skews: Vec<(Process, Duration)>,
     /// Hash of what tasks share, if an enumeration cuts runs.
@@ -72,14 +72,14 @@ pub enum Status {
 
 impl State {
     pub fn new(choices: Choices, settings: Settings) -> Self {
-        let preemptions = settings.preemptions;
+        let deviations = settings.deviations;
         Self {
             choices,
             settings,
             tasks: Vec::new(),
             current: 0,
             end: None,
-            preemptions,
+            deviations,
             skews: Vec::new(),
             hash: None,
         }
@@ -122,6 +122,11 @@ impl State {
     /// Ends the run without a failure.
     pub fn stop(&mut self) {
         self.end.get_or_insert(End::Done);
+    }
+
+    /// Whether the task that goes on is chosen at each step.
+    pub fn is_branching(&self) -> bool {
+        self.settings.preemption == Preemption::Each && self.deviations > 0
     }
 
     /// Returns the earliest time at which a blocked task goes on by itself.
@@ -173,9 +178,9 @@ impl State {
                 task.position.hash(&mut hasher);
             }
         }
-        // With all preemptions allowed, it does not matter which task ran last.
-        if self.preemptions != u32::MAX {
-            (self.preemptions, self.current).hash(&mut hasher);
+        // With all deviations allowed, it does not matter which task ran last.
+        if self.deviations != u32::MAX {
+            (self.deviations, self.current).hash(&mut hasher);
         }
         hasher.finish()
     }

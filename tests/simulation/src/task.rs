@@ -88,6 +88,19 @@ pub fn pause(what: &'static str) {
     });
 }
 
+/// Ends a part of the run in which no task was preempted: from now on, tasks are preempted at each
+/// step (see `Preemption`). A preemption point.
+pub fn preempt_at_each_step() {
+    SCHEDULER.with(|scheduler| {
+        if may_switch(scheduler) {
+            note(|| "tasks are preempted from now on".into());
+            scheduler.begin_branching();
+            scheduler.suspend(Status::Runnable);
+            unwind_if_dying(scheduler);
+        }
+    });
+}
+
 /// Waits until `ready` returns true, or until the time `until`. A preemption point in any case.
 ///
 /// Returns whether `ready` returned true at last. `ready` must have no effect; it is called often,
