@@ -7,9 +7,10 @@ use crate::{
     end::End,
     enumeration::{Enumeration, enumerate},
     failure::Failure,
+    outcomes::Counts,
     recording,
     run::{Report, Run, World},
-    runner::{Plan, Summary, explore},
+    runner::{Plan, explore},
     shrink::shrink,
 };
 use clap::{Parser, Subcommand};
@@ -20,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
     process::{self, ExitCode},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Runs a world under many seeds, on one thread each, under virtual time.
@@ -58,6 +59,9 @@ enum Action {
     Enumerate {
         /// Seconds after which to stop
         seconds: f64,
+        /// Fail if an outcome was not reached
+        #[arg(long)]
+        require_all: bool,
         /// Folder for the recording of a failure
         #[arg(long, default_value = ".")]
         output: PathBuf,
@@ -129,7 +133,9 @@ fn execute(worlds: &[&dyn World], options: &Options) -> Result<ExitCode, String>
     match &options.action {
         Action::Seconds { seconds, search } => run_search(world, duration(*seconds)?, search, false),
         Action::Hours { hours, search } => run_search(world, duration(hours * 3_600.0)?, search, true),
-        Action::Enumerate { seconds, output } => run_enumeration(world, duration(*seconds)?, output),
+        Action::Enumerate { seconds, require_all, output } => {
+            run_enumeration(world, duration(*seconds)?, *require_all, output)
+        }
         Action::Seed { seed } => Ok(show(&world.run(Run::traced(Choices::seeded(*seed))))),
         Action::Replay { file } => {
             let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -175,13 +181,13 @@ fn run_search(
             println!("seed {name} failed; its whole run: simulate --world {} seed {name}", world.name());
             report_failure(world, failure, found.report.choices.list(), shrinking, &search.output, &name)
         }
-        None => Ok(report_outcomes(&summary, is_long || search.require_all)),
+        None => Ok(report_outcomes(&summary.outcomes, is_long || search.require_all)),
     }
 }
 
-fn report_outcomes(summary: &Summary, are_required: bool) -> ExitCode {
-    print!("{}", summary.outcomes);
-    match summary.outcomes.check_all_reached() {
+fn report_outcomes(outcomes: &Counts, are_required: bool) -> ExitCode {
+    print!("{outcomes}");
+    match outcomes.check_all_reached() {
         Err(missing) if are_required => {
             println!("never reached: {}", missing.join(", "));
             UNREACHED.into()
@@ -190,15 +196,25 @@ fn report_outcomes(summary: &Summary, are_required: bool) -> ExitCode {
     }
 }
 
-fn run_enumeration(world: &dyn World, limit: Duration, output: &Path) -> Result<ExitCode, String> {
+fn run_enumeration(
+    world: &dyn World,
+    limit: Duration,
+    require_all: bool,
+    output: &Path,
+) -> Result<ExitCode, String> {
+    let begun = Instant::now();
     let found = enumerate(world, Enumeration::cutting_seen_states(), limit);
-    println!("world {}: {} runs, {} states", world.name(), found.runs, found.states);
+    let (name, seconds) = (world.name(), begun.elapsed().as_secs_f64());
+    println!(
+        "world {name}, {seconds:.0} s: {} runs, {} states, {} steps",
+        found.runs, found.states, found.steps
+    );
     if let Some((failure, list)) = found.failure {
         return report_failure(world, &failure, list, limit, output, "enumerated");
     }
     if found.is_complete {
         println!("complete: no run fails");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(report_outcomes(&found.outcomes, require_all));
     }
     println!("incomplete: the time is over");
     Ok(UNREACHED.into())

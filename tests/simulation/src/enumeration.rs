@@ -9,6 +9,7 @@
 use crate::{
     choices::Choices,
     failure::Failure,
+    outcomes::Counts,
     run::{Run, World},
     seen::Seen,
 };
@@ -76,6 +77,10 @@ pub struct Enumerated {
     pub runs: u64,
     /// Different states seen; 0 if runs are not cut.
     pub states: usize,
+    /// Steps of all runs.
+    pub steps: u64,
+    /// Outcomes reached.
+    pub outcomes: Counts,
 }
 
 /// Tries all runs of a world, until one fails or a limit of real time is reached. The world has to
@@ -84,16 +89,21 @@ pub fn enumerate(world: &dyn World, mut enumeration: Enumeration, limit: Duratio
     let start = Instant::now();
     let mut failure = None;
     let mut is_complete = false;
+    let mut steps = 0;
+    let mut outcomes = Counts::new(world.outcomes());
     while failure.is_none() && start.elapsed() < limit {
         let Some(choices) = enumeration.next() else {
             is_complete = true;
             break;
         };
         let report = world.run(Run::new(choices));
+        steps += report.steps;
+        outcomes.take_from_thread();
         failure = report.failure().map(|failure| (failure.clone(), report.choices.list()));
         enumeration.learn(report.choices);
     }
-    Enumerated { failure, is_complete, runs: enumeration.runs(), states: enumeration.states() }
+    let (runs, states) = (enumeration.runs(), enumeration.states());
+    Enumerated { failure, is_complete, runs, states, steps, outcomes }
 }
 
 impl Default for Enumeration {

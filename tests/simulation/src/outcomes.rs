@@ -7,6 +7,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     fmt::{self, Display, Formatter},
 };
 
@@ -41,7 +42,7 @@ macro_rules! outcomes {
             /// Counts this outcome once, unless the task is dying.
             pub fn reach(self) {
                 if !$crate::task::is_dying() {
-                    $crate::outcomes::reach(self as usize);
+                    $crate::outcomes::reach(Self::NAMES[self as usize]);
                 }
             }
         }
@@ -49,17 +50,12 @@ macro_rules! outcomes {
 }
 
 thread_local! {
-    static REACHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static REACHED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Counts the outcome at an index of the world's names, in this thread.
-pub fn reach(index: usize) {
-    REACHED.with_borrow_mut(|reached| {
-        if reached.len() <= index {
-            reached.resize(index + 1, 0);
-        }
-        reached[index] += 1;
-    });
+/// Counts the outcome of this name, in this thread.
+pub fn reach(name: &'static str) {
+    REACHED.with_borrow_mut(|reached| *reached.entry(name).or_default() += 1);
 }
 
 /// A count for each outcome of a world.
@@ -72,10 +68,10 @@ impl Counts {
         Self(names.iter().map(|&name| (name, 0)).collect())
     }
 
-    /// Moves the counts of this thread to these.
+    /// Moves the counts of this thread to these. Outcomes of other names are dropped.
     pub fn take_from_thread(&mut self) {
         let reached = REACHED.take();
-        self.0.iter_mut().zip(reached).for_each(|((_, count), more)| *count += more);
+        self.0.iter_mut().for_each(|(name, count)| *count += reached.get(name).copied().unwrap_or_default());
     }
 
     /// Adds the counts of the same outcomes.
