@@ -17,6 +17,8 @@
 //! | `run` | the interface of a world: settings and choices before, a report afterwards |
 //! | `enumeration`, `shrink`, `outcomes`, `runner` | which runs are tried, and what they reached |
 //! | `recording`, `command` | files of choices, the command line |
+//! | `stream` | the world of a stream |
+//! | `small` | worlds of a stream that are small enough for enumerations |
 //! | `toy` | a small world that tests the harness |
 
 pub mod choices;
@@ -34,6 +36,7 @@ mod scheduler;
 mod seen;
 pub mod settings;
 pub mod shrink;
+pub mod small;
 mod state;
 pub mod stream;
 pub mod task;

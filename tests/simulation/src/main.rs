@@ -4,10 +4,14 @@
 
 use frameshare_simulation::{
     command,
+    small::{Size, Small},
     stream::Stream,
     toy::{Bug, Ring},
 };
 use std::process::ExitCode;
+
+/// The size of small worlds whose enumeration takes some minutes.
+const LARGE: Size = Size { readers: 1, deviations: 2 };
 
 fn main() -> ExitCode {
     command::main(&[
@@ -16,5 +20,8 @@ fn main() -> ExitCode {
         &Ring::with(Bug::PublishesTooEarly),
         &Ring::with(Bug::ForgetsClosing),
         &Ring::correct().enumerated(3, true),
+        &Small::backlog(LARGE),
+        &Small::retirement(LARGE),
+        &Small::trimming(LARGE),
     ])
 }

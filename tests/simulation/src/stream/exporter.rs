@@ -40,7 +40,7 @@ use frameshare_protocol::{
     kept::RECORD,
     limits::METADATA_AREA,
     message::{Hello, Reason, ToReader, Welcome},
-    page::{claims_size, queue_size},
+    page,
 };
 use frameshare_queue::Producer;
 use std::{
@@ -86,6 +86,8 @@ struct Shared {
     kind: MemoryKind,
     fence: FenceKind,
     shortages: Shortages,
+    whole_descriptors: bool,
+    inspect: fn(&State<Simulated>),
 }
 
 /// When the service thread turns.
@@ -110,6 +112,10 @@ pub struct Settings {
     pub limits: Limits,
     /// What the system refuses.
     pub shortages: Shortages,
+    /// Descriptors are written and read without preemption: that they may be torn is loom's to show.
+    pub whole_descriptors: bool,
+    /// Called with the state before each unlock.
+    pub inspect: fn(&State<Simulated>),
 }
 
 /// The locked state. Dropping it does what the changes leave to be done.
@@ -138,6 +144,7 @@ impl Drop for Guard<'_> {
         if is_dying() {
             return;
         }
+        (self.shared.inspect)(&state);
         let unlocked = state.unlock();
         if unlocked.rest.as_ref().is_some_and(|rest| rest.change.is_some()) {
             self.shared.record.note_act();
@@ -213,7 +220,7 @@ pub struct Frame<'a> {
 impl Exporter {
     /// An exporter in this process.
     pub fn new(process: Process, settings: &Settings, record: &Rc<Record>) -> Self {
-        let Settings { kind, fence, limits, shortages } = settings.clone();
+        let Settings { kind, fence, limits, shortages, whole_descriptors, inspect } = settings.clone();
         let metadata = vec![Vec::new(); limits.max_slots as usize];
         let allocated = record.allocated.clone();
         let careless = record.careless.clone();
@@ -229,6 +236,8 @@ impl Exporter {
             kind,
             fence,
             shortages,
+            whole_descriptors,
+            inspect,
         }))
     }
 
@@ -498,14 +507,15 @@ impl Exporter {
         self.wait_until(Some(now() + limit), Awaited::Readers, drained).is_some()
     }
 
-    /// Waits for a reader. Returns false if there is none in time.
-    pub fn wait_for_reader(&self, limit: Duration) -> bool {
-        let is_there = |state: &mut State<Simulated>| (!state.readers().present().is_empty()).then_some(());
+    /// Waits until so many readers are present. Returns false if they are not in time.
+    pub fn wait_for_readers(&self, count: usize, limit: Duration) -> bool {
+        let is_there =
+            |state: &mut State<Simulated>| (state.readers().present().len() >= count).then_some(());
         self.wait_until(Some(now() + limit), Awaited::Readers, is_there).is_some()
     }
 
     /// Waits until `condition` returns a value; `None` on timeout.
-    fn wait_until<T>(
+    pub fn wait_until<T>(
         &self,
         until: Option<Time>,
         awaited: Awaited,
@@ -685,8 +695,9 @@ impl Exporter {
             },
         };
         pause("make the pages of a reader");
-        let (queue, claims) =
-            (SharedPage::new(queue_size(credit as usize)), SharedPage::new(claims_size(credit as usize)));
+        let quiet = if self.0.whole_descriptors { page::queue::ENTRIES } else { usize::MAX };
+        let queue = SharedPage::with_quiet_words(page::queue_size(credit as usize), quiet);
+        let claims = SharedPage::new(page::claims_size(credit as usize));
         let word = self.0.words.borrow_mut().entry(peer.uid).or_default().clone();
         let fences = Fences::new(choice.kind, credit);
         let to_download = downloads.then(|| self.with(|state| state.last_to_download())).flatten();

@@ -134,9 +134,9 @@ impl Memory {
         end(&mut self.accesses().imports, process);
     }
 
-    /// Returns whether a process imports it.
+    /// Returns whether a process imports it that keeps the rules.
     pub fn is_imported(&self) -> bool {
-        !self.accesses().imports.is_empty()
+        self.accesses().imports.keys().any(|process| !self.0.careless.contains(*process))
     }
 }
 

@@ -14,14 +14,14 @@
 //! | `record`, `outcome` | what happened, and what runs are meant to reach |
 
 mod channel;
-mod exporter;
-mod gpu;
+pub(crate) mod exporter;
+pub(crate) mod gpu;
 mod memory;
 mod outcome;
 mod publisher;
-mod reader;
-mod record;
-mod system;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod system;
 mod words;
 
 pub use outcome::Outcome;
@@ -46,9 +46,9 @@ use std::{rc::Rc, time::Duration};
 use system::Shortages;
 
 /// The process of the exporter. Readers have the numbers behind it.
-const EXPORTER: u32 = 1;
+pub(crate) const EXPORTER: u32 = 1;
 /// The process of what happens to the others.
-const FATE: u32 = 100;
+pub(crate) const FATE: u32 = 100;
 
 /// The world of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl World for Stream {
 }
 
 /// In the end nothing is held, and all memory is free.
-fn check_end(record: &Record, report: &mut Report) {
+pub(crate) fn check_end(record: &Record, report: &mut Report) {
     let kept = *record.kept_alive.lock().unwrap_or_else(|error| error.into_inner());
     if kept > 0 {
         report.fail(format!("the user data of {kept} publications was never dropped"));
@@ -203,7 +203,8 @@ impl Setting {
             false => Shortages::default(),
         };
         let fence = *choices.among(&[FenceKind::Timeline, FenceKind::Event]);
-        let exporter = exporter::Settings { kind, fence, limits, shortages };
+        let exporter =
+            exporter::Settings { kind, fence, limits, shortages, whole_descriptors: false, inspect: |_| () };
         let plan = Plan::choose(choices);
         let readers = (0..count).map(|index| behaviour(choices, index, kind, is_regular)).collect();
         Self {
@@ -247,5 +248,8 @@ fn behaviour(choices: &mut Choices, index: u32, kind: MemoryKind, is_regular: bo
         fails_to_import: if choices.chance(10) { 6 } else { 0 },
         pauses_ms: *choices.among(&[0, 0, 20, 1500]),
         on_socket: choices.chance(4),
+        room: 2 + choices.choose(12) as usize,
+        gives_up: None,
+        is_blameless: false,
     }
 }

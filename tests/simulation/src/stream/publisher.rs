@@ -91,7 +91,7 @@ impl Application {
     fn run(&self) {
         let exporter = &self.exporter;
         if chance(2) {
-            exporter.wait_for_reader(Duration::from_millis(u64::from(choose(300))));
+            exporter.wait_for_readers(1, Duration::from_millis(u64::from(choose(300))));
         }
         self.set_format(0);
         let mut held: VecDeque<Slot> = VecDeque::new();

@@ -68,6 +68,22 @@ pub struct Behaviour {
     pub pauses_ms: u32,
     /// It sleeps on its socket only.
     pub on_socket: bool,
+    /// Number of messages that its socket takes.
+    pub room: usize,
+    /// It acknowledges the end of these imports with the frame of this number, counted from 1, and
+    /// keeps them.
+    pub gives_up: Option<(u64, GivesUp)>,
+    /// The exporter has no reason to disconnect it.
+    pub is_blameless: bool,
+}
+
+/// Imports whose end a reader acknowledges without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivesUp {
+    /// The end of the imports of a frame's generation.
+    Generation,
+    /// The end of the import of a frame's slot.
+    Slot,
 }
 
 /// A frame that a reader holds.
@@ -157,7 +173,7 @@ pub struct Reader {
 
 /// Connects to an exporter and reads frames until one of both ends.
 pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour: Behaviour) {
-    let channel = Channel::new(2 + choose(12) as usize);
+    let channel = Channel::new(behaviour.room);
     record.channels.borrow_mut().insert(process, channel.clone());
     let memory = match behaviour.on_gpu {
         true => vec![MemoryKind::Host, MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool],
@@ -233,6 +249,11 @@ impl Reader {
                     if self.behaviour.lies > 0 && chance(self.behaviour.lies) {
                         self.lie(&frame);
                     }
+                    if let Some((number, what)) = self.behaviour.gives_up
+                        && number == self.taken
+                    {
+                        self.give_up(&frame, what);
+                    }
                     held.push_back(frame);
                     self.record.holding.borrow_mut().insert(self.process);
                     while held.len() > self.behaviour.holds {
@@ -266,7 +287,10 @@ impl Reader {
         if let Some(Over::End(end)) = &over {
             match end {
                 End::Closed(Reason::Stopped, _) => Outcome::EndStopped.reach(),
-                End::Closed(..) => Outcome::EndCutOff.reach(),
+                End::Closed(..) => {
+                    assert!(!self.behaviour.is_blameless, "a reader was cut off: {end:?}");
+                    Outcome::EndCutOff.reach();
+                }
                 _ => Outcome::EndHungUp.reach(),
             }
             self.check_losses(end);
@@ -330,6 +354,19 @@ impl Reader {
                 self.channel.send_to_exporter(ToExporter::CannotImport { generation, text });
             }
         }
+    }
+
+    /// Acknowledges the end of imports without a request, and keeps them.
+    fn give_up(&self, frame: &Held, what: GivesUp) {
+        Outcome::Lied.reach();
+        self.record.careless.add(self.process);
+        let generation = frame.import.generation.generation;
+        self.channel.send_to_exporter(match what {
+            GivesUp::Generation => ToExporter::Retired { generation },
+            GivesUp::Slot => {
+                ToExporter::RetiredSlot { slot: SlotId { generation, index: frame.import.index } }
+            }
+        });
     }
 
     /// Reads a frame, and releases it.

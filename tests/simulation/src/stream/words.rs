@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pages that an exporter and a reader share. Each access to a word is a preemption point.
+//! Pages that an exporter and a reader share. Each access to a word is a preemption point, but for
+//! the words of descriptors if they are to be accessed whole.
 
 use crate::task::{is_dying, observe, step};
 use frameshare_queue::{Page, Word};
@@ -10,21 +11,33 @@ use std::sync::{
 };
 
 /// A shared word.
-#[derive(Debug, Default)]
-pub struct SharedWord(AtomicU64);
+#[derive(Debug)]
+pub struct SharedWord {
+    value: AtomicU64,
+    /// Loads and stores are no preemption points.
+    is_quiet: bool,
+}
+
+impl SharedWord {
+    fn step(&self, what: &'static str) {
+        if !self.is_quiet {
+            step(what);
+        }
+    }
+}
 
 impl Word for SharedWord {
     fn load(&self, _: Ordering) -> u64 {
-        step("load");
-        let value = self.0.load(Ordering::Relaxed);
+        self.step("load");
+        let value = self.value.load(Ordering::Relaxed);
         observe(value);
         value
     }
 
     fn store(&self, value: u64, _: Ordering) {
-        step("store");
+        self.step("store");
         if !is_dying() {
-            self.0.store(value, Ordering::Relaxed);
+            self.value.store(value, Ordering::Relaxed);
         }
     }
 
@@ -33,7 +46,7 @@ impl Word for SharedWord {
         if is_dying() {
             return 0;
         }
-        let former = self.0.swap(value, Ordering::Relaxed);
+        let former = self.value.swap(value, Ordering::Relaxed);
         observe(former);
         former
     }
@@ -43,14 +56,14 @@ impl Word for SharedWord {
         if is_dying() {
             return Err(!current);
         }
-        let exchanged = self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
+        let exchanged = self.value.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
         observe(exchanged.unwrap_or_else(|found| found));
         exchanged
     }
 
     fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
         step("add");
-        if is_dying() { 0 } else { self.0.fetch_add(value, Ordering::Relaxed) }
+        if is_dying() { 0 } else { self.value.fetch_add(value, Ordering::Relaxed) }
     }
 
     /// All accesses are in one order: what the orderings forbid is loom's to show.
@@ -64,7 +77,13 @@ pub struct SharedPage(Arc<[SharedWord]>);
 impl SharedPage {
     /// A page of so many bytes, all zero.
     pub fn new(bytes: usize) -> Self {
-        Self((0..bytes / 8).map(|_| SharedWord::default()).collect())
+        Self::with_quiet_words(bytes, usize::MAX)
+    }
+
+    /// A page of so many bytes. Accesses to the words from this one on are no preemption points.
+    pub fn with_quiet_words(bytes: usize, from: usize) -> Self {
+        let word = |at| SharedWord { value: AtomicU64::new(0), is_quiet: at >= from };
+        Self((0..bytes / 8).map(word).collect())
     }
 }
 
