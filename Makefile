@@ -114,6 +114,15 @@ simulate: ## run the engine's decisions from seeds, under simulated time (HOURS=
 	@target="$${CARGO_TARGET_DIR:-target}"; \
 	tools/results.py run simulate "$$target/release/simulate" hours $(HOURS) $(if $(SEED),--seed $(SEED)) --output "$$target"
 
+.PHONY: enumerate
+enumerate: ## try all runs of an exporter and a reader in small worlds, with two deviations from the order of tasks
+	@tools/setup.sh build
+	cargo build --release --locked --package frameshare-simulation --bin simulate
+	@target="$${CARGO_TARGET_DIR:-target}"; \
+	for world in backlog retirement trimming; do \
+		"$$target/release/simulate" --world $$world enumerate 3600 --require-all --output "$$target" || exit; \
+	done
+
 # A failing program is made small and printed; `gpu-programs run FILE` runs it again. SEED=1 begins the seeds elsewhere.
 .PHONY: simulate-gpu
 simulate-gpu: ## run random programs on the simulated GPU driver, and check the order of all accesses (HOURS=1, SEED=1)

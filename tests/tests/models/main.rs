@@ -4,15 +4,13 @@
 //! (docs/verification.md).
 //!
 //! Code that depends on the memory model (the claim word, the waiting flags) is explored by loom
-//! itself (crates/frameshare-queue/src/tests.rs). The models here cover the rules above it, with
+//! itself (crates/frameshare-queue/src/tests.rs), and the exporter's decisions about backlogs and
+//! retirement by enumeration (tests/simulation/src/small). The models here cover other rules, with
 //! processes that die at any step. Each model has faults as negative controls: with a fault, it
 //! must find the violated property.
 
-mod backlog;
 mod leases;
-mod retirement;
 mod takeover;
-mod trimming;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
