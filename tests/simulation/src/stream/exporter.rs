@@ -112,7 +112,7 @@ pub struct Settings {
     pub limits: Limits,
     /// What the system refuses.
     pub shortages: Shortages,
-    /// Descriptors are written and read without preemption: that they may be torn is loom's to show.
+    /// Descriptors are accessed without preemption: that they may be torn is for loom to show.
     pub whole_descriptors: bool,
     /// Called with the state before each unlock.
     pub inspect: fn(&State<Simulated>),
