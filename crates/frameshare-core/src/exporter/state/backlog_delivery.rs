@@ -81,6 +81,7 @@ impl<S: System> State<S> {
     /// Sets the treatment of lossless readers without credit.
     pub fn set_slow_readers(&mut self, slow_readers: SlowReaders) {
         self.limits.slow_readers = slow_readers;
+        self.waiters.note_change();
     }
 
     /// Asks readers that frames wait for to send a wake-up when they release one, and checks once

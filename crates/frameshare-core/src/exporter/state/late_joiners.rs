@@ -20,6 +20,8 @@ impl<S: System> State<S> {
         if !keeps_frames {
             self.forget_last();
         }
+        // The reserve changes, and with it the room for frames that wait.
+        self.waiters.note_change();
     }
 
     /// Keeps the frame that has just been published, in place of the last one. Adopted memory is

@@ -247,11 +247,6 @@ impl<S: System> State<S> {
         &self.limits
     }
 
-    /// The same, to be changed.
-    pub fn limits_mut(&mut self) -> &mut Limits {
-        &mut self.limits
-    }
-
     /// The signals of frames.
     pub fn signals_mut(&mut self) -> &mut S::Signals {
         &mut self.signals

@@ -103,7 +103,7 @@ impl State {
     /// Sets the treatment of lossless readers without credit.
     pub fn set_slow_readers(&mut self, slow_readers: SlowReaders) {
         self.system_mut().config_mut().slow_readers = slow_readers;
-        self.limits_mut().slow_readers = slow_readers.into();
+        self.decisions.set_slow_readers(slow_readers.into());
     }
 
     /// Sets what is kept for readers that join later.
