@@ -323,6 +323,13 @@ impl<S: System> Link<S> {
         Ok(())
     }
 
+    /// The same, if this unit starts the reader: the report may not fit into the socket, so it is
+    /// sent before it is decided whether there is room for the unit.
+    pub fn report_skipped_before(&mut self, unit: Unit, now: &Now<S>) -> Result<(), Ending> {
+        let starts = self.leases.start().begins_with(unit, now.get());
+        if starts { self.report_skipped() } else { Ok(()) }
+    }
+
     /// Asks the reader to drop its imports of a generation, if it has any.
     pub fn retire(&mut self, before: Sequence, generation: u32) -> Result<(), Ending> {
         if !self.backlog.is_empty() {

@@ -4,7 +4,9 @@
 
 use super::State;
 use crate::exporter::{
+    now::Now,
     system::System,
+    unit::Unit,
     unpublished::{NotPublished, Unpublished},
 };
 use frameshare_protocol::Sequence;
@@ -24,6 +26,9 @@ impl<S: System> State<S> {
     /// Returns whether the readers are to be polled after it: release fences take calls of a GPU,
     /// which can wait until the readers are woken.
     pub fn try_at_once(&mut self, unpublished: &mut Unpublished<'_, S>, has_gpu: bool) -> (Attempt<S>, bool) {
+        if unpublished.unit != Unit::Whole {
+            self.report_skipped_before(unpublished.unit);
+        }
         if !self.has_room() {
             return (Attempt::NoRoom, false);
         }
@@ -42,8 +47,19 @@ impl<S: System> State<S> {
 
     /// Publishes a frame of this weight unless a lossless reader would lose it.
     pub fn try_with_room(&mut self, unpublished: &mut Unpublished<'_, S>) -> Option<Attempt<S>> {
-        let waits = self.refusal(unpublished).is_none() && self.would_lose(unpublished.weight());
-        (!waits).then(|| self.attempt(unpublished))
+        if self.refusal(unpublished).is_none() {
+            self.report_skipped_before(unpublished.unit);
+            if self.would_lose(unpublished.weight()) {
+                return None;
+            }
+        }
+        Some(self.attempt(unpublished))
+    }
+
+    /// Tells readers which frames were not for them, if this unit is.
+    fn report_skipped_before(&mut self, unit: Unit) {
+        let now = Now::default();
+        self.each_link(|link| link.report_skipped_before(unit, &now));
     }
 
     /// Publishes a frame that every reader has room for.
