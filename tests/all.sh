@@ -92,8 +92,8 @@ release() {
 # The engine's decisions from seeds: from a fixed one, and from a new one, which is printed.
 simulate() {
   local target=${CARGO_TARGET_DIR:-target} status=0
-  simulate_seconds fixed-seed 20 --seed 1 || status=1
-  simulate_seconds new-seed 40 || status=1
+  simulate_seconds fixed-seed 50 --seed 1 || status=1
+  simulate_seconds new-seed 10 || status=1
   return $status
 }
 simulate_seconds() { # NAME SECONDS OPTION...
