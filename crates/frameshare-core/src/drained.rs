@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What was found in a wake-up socket.
+//! The state of a wake-up socket after it was drained.
 
 /// The state of a wake-up socket after all wake-ups in it were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

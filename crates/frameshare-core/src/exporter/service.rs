@@ -13,7 +13,7 @@ use crate::{Drained, SENT_OVER_WAKE};
 use frameshare_protocol::message::{Reason, ToExporter};
 use std::time::Instant;
 
-/// What was found at the socket of a reader.
+/// The state of the socket of a reader after one receive.
 #[derive(Debug)]
 pub enum Received {
     /// Nothing.
@@ -35,7 +35,7 @@ pub fn ending_of(drained: Drained) -> Option<Ending> {
     }
 }
 
-/// What the service thread waits for at one reader.
+/// The events of one reader that the service thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// The reader.
@@ -51,7 +51,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// What is waited for at this reader.
+    /// The events to wait for at this reader.
     pub fn of<S: System>(link: &Link<S>) -> Self {
         Self {
             id: link.info.id,

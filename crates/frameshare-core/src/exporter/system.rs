@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an exporter needs of the system and of the GPU.
+//! The needs of an exporter: the system and the GPU.
 
 use super::{ending::Ending, shortage::Unsendable};
 use frameshare_protocol::{

@@ -45,7 +45,7 @@ pub struct Wait {
     planned: Option<Instant>,
 }
 
-/// How a thread sleeps.
+/// The plan of a sleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Readers that send a wake-up when they release a frame.

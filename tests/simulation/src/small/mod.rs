@@ -43,11 +43,11 @@ pub struct Size {
     pub deviations: u32,
 }
 
-/// What happens in a small world.
+/// The script of a small world.
 #[derive(Clone, Debug)]
 struct Script {
     name: &'static str,
-    /// What the enumeration has to reach.
+    /// The outcomes that the enumeration has to reach.
     goals: &'static [&'static str],
     exporter: fn(u32) -> exporter::Settings,
     /// Spawns the tasks, with so many readers.

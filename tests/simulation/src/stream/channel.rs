@@ -22,7 +22,7 @@ use std::{
 pub enum File {
     /// The memory of a slot.
     Slot(Memory),
-    /// What importers need for all slots of a generation.
+    /// The object that importers need for all slots of a generation.
     Pool,
     /// A payload of this length.
     Payload(Arc<Vec<u8>>),
@@ -32,7 +32,7 @@ pub enum File {
     Units(Arc<Vec<u64>>),
 }
 
-/// What a reader gets with its `Welcome`.
+/// The shared objects that a reader gets with its `Welcome`.
 #[derive(Clone, Debug)]
 pub struct Shares {
     /// Descriptors and the head.

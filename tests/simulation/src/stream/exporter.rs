@@ -110,7 +110,7 @@ pub struct Settings {
     pub fence: FenceKind,
     /// Its limits.
     pub limits: Limits,
-    /// What the system refuses.
+    /// The calls that the system refuses.
     pub shortages: Shortages,
     /// Descriptors are accessed without preemption: that they may be torn is for loom to show.
     pub whole_descriptors: bool,

@@ -54,7 +54,7 @@ pub(crate) const FATE: u32 = 100;
 #[derive(Clone, Copy, Debug)]
 pub struct Stream;
 
-/// What is chosen before a run.
+/// The choices that are made before a run.
 #[derive(Clone, Debug)]
 struct Setting {
     exporter: exporter::Settings,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What runs of a stream are meant to reach.
+//! The outcomes that runs of a stream are meant to reach.
 
 use frameshare_core::exporter::notice::Notice;
 use frameshare_protocol::message::Reason;

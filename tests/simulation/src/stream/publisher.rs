@@ -24,7 +24,7 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 /// Size in bytes of the frames of each format.
 const SIZES: [u64; 3] = [4096, 8192, 20_000];
 
-/// What an application does.
+/// The acts of an application.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Number of acts of each thread.
@@ -132,7 +132,7 @@ impl Application {
         self.exporter.close();
         let exporter = self.exporter.clone();
         crate::task::block("wait for the service thread", None, || exporter.peek_over());
-        // What the state itself holds ends with the exporter.
+        // The holdings of the state itself end with the exporter.
         self.exporter.with(|state| {
             state.reclaim();
             let kept = state.slots().generations().iter().map(|one| one.len()).sum::<u32>();

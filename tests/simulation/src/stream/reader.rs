@@ -33,7 +33,7 @@ use frameshare_protocol::{
 use frameshare_queue::{Consumer, Sleeper};
 use std::{cell::Cell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
-/// How a reader behaves.
+/// The behaviour of a reader.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     /// Its policy.

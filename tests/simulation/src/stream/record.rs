@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happened in a run, for its rules: frames that were published, readers, and memory.
+//! The events of a run, for its rules: frames that were published, readers, and memory.
 
 use super::{
     channel::Channel,

@@ -64,7 +64,7 @@ pub struct Simulated {
     pub process: Process,
     /// The kind of memory of its frames.
     pub kind: MemoryKind,
-    /// What the system refuses.
+    /// The calls that the system refuses.
     pub shortages: Shortages,
     /// All memory that was ever allocated.
     pub allocated: Arc<Mutex<Vec<Observed>>>,
@@ -174,7 +174,7 @@ pub struct Connection {
     pub channel: Channel,
     /// The word that the reader may sleep on.
     pub word: Option<WakeWord>,
-    /// What the system refuses.
+    /// The calls that the system refuses.
     pub shortages: Shortages,
     /// The system reports the end of the process.
     pub reports_exit: bool,

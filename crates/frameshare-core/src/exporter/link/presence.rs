@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How far a reader has left.
+//! The steps in which a reader leaves.
 
 /// State of a reader's connection and process, in the order in which they end. It only goes
 /// forward.
