@@ -64,6 +64,8 @@ pub struct Link<S: System> {
     pub outbox: Outbox<S>,
     /// The reader is to be woken when the state is unlocked.
     is_to_wake: bool,
+    /// Messages waited when the state was last unlocked.
+    was_blocked: bool,
     backlog: Backlog<S::Attachment>,
     /// What it knows of slots.
     pub imports: Imports,
@@ -117,6 +119,7 @@ impl<S: System> Link<S> {
             leases: Leases::new(&info, producer, fence, choice, next, start),
             outbox: Outbox::new(connection),
             is_to_wake: false,
+            was_blocked: false,
             backlog: Backlog::default(),
             imports: Imports::default(),
             files,
@@ -247,6 +250,13 @@ impl<S: System> Link<S> {
     /// Returns whether messages wait for the reader to receive earlier ones.
     pub fn has_waiting_messages(&self) -> bool {
         !self.outbox.is_empty()
+    }
+
+    /// Returns whether messages have begun to wait since the last call, or wait no longer.
+    #[inline]
+    pub fn take_blocked(&mut self) -> bool {
+        let is_blocked = self.has_waiting_messages();
+        mem::replace(&mut self.was_blocked, is_blocked) != is_blocked
     }
 
     /// Returns the time of the next check of this link, whatever its descriptors report.

@@ -27,7 +27,7 @@ pub use kept_frames::{Content, Kept, KeptUnits};
 pub use pinned::Pinned;
 pub use polling::{Order, Polling, Urgency};
 pub use publications::{Publication, Publications};
-pub use readers::Readers;
+pub use readers::{Changes, Readers};
 pub use reports::Reports;
 pub use slots::{KEPT, Slots};
 pub use waiters::{WaiterId, Waiters};

@@ -23,8 +23,18 @@ pub struct Readers<S: System> {
     promised: u32,
     /// Number of readers so far.
     total: u64,
-    /// Some link may be one that is to be woken.
+    /// Some link may have changed since changes were last taken.
     is_changed: bool,
+}
+
+/// Changes of links that others have to see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// A reader is to be woken.
+    pub has_sleepers: bool,
+    /// A reader's messages have begun to wait for room in its socket, or wait no longer. No frame
+    /// is offered to it meanwhile.
+    pub has_blocked: bool,
 }
 
 impl<S: System> Default for Readers<S> {
@@ -138,11 +148,18 @@ impl<S: System> Readers<S> {
         mem::take(&mut self.draining)
     }
 
-    /// Returns whether a reader is to be woken. Links are looked through only if one was given out
-    /// to be changed since the last call.
+    /// Returns the changes since the last call that others have to see. Links are looked through
+    /// only if one was given out to be changed.
     #[inline]
-    pub fn has_sleepers(&mut self) -> bool {
-        mem::take(&mut self.is_changed) && self.all().any(Link::is_to_wake)
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        if mem::take(&mut self.is_changed) {
+            for link in self.present.iter_mut().chain(&mut self.draining) {
+                changes.has_sleepers |= link.is_to_wake();
+                changes.has_blocked |= link.take_blocked();
+            }
+        }
+        changes
     }
 
     /// Takes the readers that are to be woken.

@@ -58,10 +58,9 @@ impl<S: System> State<S> {
     /// Returns whether frames cannot wait for credit before upstream returns slots, which sends no
     /// notification.
     pub fn awaits_upstream(&self) -> bool {
-        // One of them is the frame's that is being published.
         self.limits.slow_readers != SlowReaders::Wait
             && self.promised_slots() > self.limits.max_slots
-            && self.held_upstream(self.kind()) > 1
+            && self.held_upstream_besides(self.kind(), self.awaited.1) > 0
     }
 
     /// Returns whether the frame that is being published can be downloaded for lossless readers

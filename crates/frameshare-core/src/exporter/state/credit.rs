@@ -31,9 +31,14 @@ impl<S: System> State<S> {
     /// Returns the number of slots of the present generation of this kind, and of its overflow,
     /// with other holders than publications.
     pub fn held_upstream(&self, kind: MemoryKind) -> u32 {
-        let published: BTreeSet<SlotId> =
-            self.publications.holding().map(|publication| publication.slot.id()).collect();
-        self.slots.held_upstream(kind, |slot| published.contains(&slot))
+        self.held_upstream_besides(kind, None)
+    }
+
+    /// The same, without this slot.
+    pub fn held_upstream_besides(&self, kind: MemoryKind, own: Option<SlotId>) -> u32 {
+        let published = self.publications.holding().map(|publication| publication.slot.id());
+        let left_out: BTreeSet<SlotId> = published.chain(own).collect();
+        self.slots.held_upstream(kind, |slot| left_out.contains(&slot))
     }
 
     /// Notes the times of a frame that is published now, and adapts the queues of readers that

@@ -40,7 +40,7 @@ use super::{
     system::{System, Waiter},
 };
 use crate::selected::Selected;
-use frameshare_protocol::{AreaIndex, MemoryKind, Sequence};
+use frameshare_protocol::{AreaIndex, MemoryKind, Sequence, SlotId};
 use std::{any::Any, mem, time::Instant};
 
 /// The findings of one turn of the service thread.
@@ -74,8 +74,8 @@ pub struct State<S: System> {
     reports: Reports,
     waiters: Waiters<S::Waiter>,
     polling: Polling,
-    /// The weight of the frame that waits for readers.
-    awaited: Weight,
+    /// The weight and the slot of the frame that waits for readers.
+    awaited: (Weight, Option<SlotId>),
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     downloads: Option<Downloads<S>>,
     dma_bufs: DeviceUse<S>,
@@ -105,7 +105,7 @@ impl<S: System> State<S> {
             failure: None,
             reports: Reports::default(),
             polling: Polling::default(),
-            awaited: Weight::default(),
+            awaited: (Weight::default(), None),
             downloads: None,
             dma_bufs: DeviceUse::default(),
             pinned: Pinned::default(),
@@ -120,14 +120,8 @@ impl<S: System> State<S> {
     pub fn each_link(&mut self, mut f: impl FnMut(&mut Link<S>) -> Result<(), Ending>) {
         let mut index = 0;
         while index < self.readers.present().len() {
-            let waited = self.readers[index].has_waiting_messages();
             match f(&mut self.readers[index]) {
-                Ok(()) => {
-                    if self.readers[index].has_waiting_messages() != waited {
-                        self.waiters.note_change();
-                    }
-                    index += 1;
-                }
+                Ok(()) => index += 1,
                 Err(ending) => self.drop_link(index, &ending),
             }
         }

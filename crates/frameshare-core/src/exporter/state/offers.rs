@@ -12,7 +12,7 @@ use crate::exporter::{
     unit::Unit,
     unpublished::{NotPublished, Unpublished},
 };
-use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence};
+use frameshare_protocol::{AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence, SlotId};
 use frameshare_queue::Producer;
 
 /// A publication, as it is offered to readers.
@@ -142,9 +142,10 @@ impl<S: System> State<S> {
         self.downloads.is_none() && !self.readers.present().iter().any(Link::is_full)
     }
 
-    /// Returns whether a publication of this weight now would cost a lossless reader a frame.
-    pub fn would_lose(&mut self, frame: Weight) -> bool {
-        self.awaited = frame;
+    /// Returns whether a publication of this weight, in this slot, would cost a lossless reader a
+    /// frame now.
+    pub fn would_lose(&mut self, frame: Weight, slot: SlotId) -> bool {
+        self.awaited = (frame, Some(slot));
         let in_host = self.kind() == MemoryKind::Host;
         let behind = if in_host { self.is_downloading() } else { !self.may_download() };
         let loses = |link: &Link<S>| {
@@ -245,10 +246,6 @@ impl<S: System> State<S> {
             link.send_packet(message)?;
         }
         link.offer(entry, area, sequence, unit, kind, &mut self.signals)?;
-        // Has the service thread send the waiting messages.
-        if link.has_waiting_messages() {
-            self.waiters.note_change();
-        }
         self.publications.add_lease(area);
         Ok(())
     }

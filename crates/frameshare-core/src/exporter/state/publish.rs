@@ -5,7 +5,7 @@
 use super::State;
 use crate::exporter::{
     now::Now,
-    system::System,
+    system::{Slot, System},
     unit::Unit,
     unpublished::{NotPublished, Unpublished},
 };
@@ -49,7 +49,7 @@ impl<S: System> State<S> {
     pub fn try_with_room(&mut self, unpublished: &mut Unpublished<'_, S>) -> Option<Attempt<S>> {
         if self.refusal(unpublished).is_none() {
             self.report_skipped_before(unpublished.unit);
-            if self.would_lose(unpublished.weight()) {
+            if self.would_lose(unpublished.weight(), unpublished.slot.id()) {
                 return None;
             }
         }

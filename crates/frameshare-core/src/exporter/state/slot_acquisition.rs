@@ -43,6 +43,8 @@ impl<S: System> State<S> {
         let kind = self.kind();
         if self.slots.renew_for_frames(needed, &self.system).map_err(NoSlot::Memory)? {
             self.retire();
+            // Slots of the older ones no longer count as upstream's: there may be room now.
+            self.waiters.note_change();
         }
         // Readers are polled once a frame: here if no slot is free, else by the publication.
         if self.may_take(purpose)

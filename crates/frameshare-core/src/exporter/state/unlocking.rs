@@ -35,7 +35,11 @@ impl<S: System> State<S> {
     /// Takes what is to be done when the state is unlocked.
     #[inline]
     pub fn unlock(&mut self) -> Unlocked<S> {
-        let sleepers = self.take_sleepers();
+        let changes = self.readers.take_changes();
+        if changes.has_blocked {
+            self.waiters.note_change();
+        }
+        let sleepers = self.take_sleepers(changes.has_sleepers);
         let polls = self.polling.take_order();
         let leaves_more = self.deferred.has_any() || self.reports.has_any() || self.waiters.has_change();
         Unlocked { sleepers, polls, rest: leaves_more.then(|| self.take_rest()) }
@@ -54,9 +58,9 @@ impl<S: System> State<S> {
 
     /// Takes the readers that are to be woken, if there are some.
     #[inline]
-    fn take_sleepers(&mut self) -> Option<S::Sleepers> {
+    fn take_sleepers(&mut self, are_new: bool) -> Option<S::Sleepers> {
         let released = self.released_sleepers.take();
-        if released.is_none() && !self.readers.has_sleepers() {
+        if released.is_none() && !are_new {
             return None;
         }
         let mut sleepers = released.unwrap_or_default();
