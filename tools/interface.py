@@ -264,6 +264,19 @@ def rust():
             if item := crates[crate]["index"].get(id):
                 yield crate, id, f"{parent}::{item['name'] or item['inner']['use']['name']}"
 
+    def is_named(value, crate):
+        """Return whether users can name all types and traits of a value: those of OTHERS by a name of CRATES alone."""
+        match value:
+            case {"id": int(id), "path": _, "args": arguments}:
+                place = crates[crate]["paths"].get(str(id), {"path": [crate]})["path"]
+                known = place[0] not in OTHERS or resolve(crate, str(id)) in places
+                return known and is_named(arguments, crate)
+            case dict():
+                return all(is_named(one, crate) for one in value.values())
+            case list():
+                return all(is_named(one, crate) for one in value)
+        return True
+
     def lines(crate, id, name):
         """Return an item, its members, its functions and the traits that are implemented by hand."""
         index = crates[crate]["index"]
@@ -279,9 +292,10 @@ def rust():
                     if index[one]["visibility"] == "public":
                         yield from lines(crate, one, member)
             elif not (of["is_synthetic"] or of["blanket_impl"] or "automatically_derived" in block["attrs"]):
-                yield f"rust {name} impl {kind({'resolved_path': of['trait']})} for {kind(of['for'])}"
+                line = f"rust {name} impl {kind({'resolved_path': of['trait']})} for {kind(of['for'])}"
+                implemented.append((line, [of["trait"], of["for"]], crate))
 
-    found, places = [], {}
+    found, places, implemented = [], {}, []
     waiting = [(name, str(crates[name]["root"]), name) for name in CRATES]
     # The names nearest to the root come first: each item is described under its shortest one.
     while waiting:
@@ -300,6 +314,7 @@ def rust():
         else:
             places[crate, id] = name
             found += lines(crate, id, name)
+    found += [line for line, kinds, crate in implemented if is_named(kinds, crate)]
     return sorted(set(found))
 
 
