@@ -4,7 +4,7 @@
 
 use crate::{
     stream::{
-        EXPORTER, FATE, Outcome,
+        EXPORTER, FATE, FIRST_PID, Outcome,
         exporter::{Exporter, Frame, Settings},
         gpu::Written,
         reader::{self, Behaviour},
@@ -67,7 +67,7 @@ pub fn settings(kind: MemoryKind, max_slots: u32, keeps_frames: bool) -> Setting
 /// A reader with a credit of one that takes and releases each frame at once.
 pub fn reader(policy: Policy) -> Behaviour {
     let peer = Peer {
-        pid: 100,
+        pid: FIRST_PID,
         uid: 1000,
         is_own: true,
         is_own_or_root: true,

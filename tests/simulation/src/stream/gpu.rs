@@ -2,10 +2,10 @@
 
 //! GPU work and fences. Work ends when a task of its own has done it, at any time or never.
 
-use super::memory::Memory;
+use super::{memory::Memory, outcome::Outcome};
 use crate::{
     Process,
-    task::{block, choose, is_dying, now, spawn, step},
+    task::{block, chance, choose, is_dying, now, spawn, step},
 };
 use frameshare_core::exporter::{
     ending::Ending,
@@ -217,6 +217,8 @@ impl system::Fence for Fences {
 pub struct Copier {
     /// The process of the exporter.
     pub process: Process,
+    /// A download fails once in so many times; never if 0.
+    pub fails: u32,
 }
 
 impl system::Copier for Copier {
@@ -248,7 +250,13 @@ impl system::Copier for Copier {
     }
 
     fn ended(&self, done: &Work) -> Result<Option<Result<(), String>>, String> {
-        Ok(system::Work::is_done(done).then_some(Ok(())))
+        Ok(system::Work::is_done(done).then(|| {
+            if chance(self.fails) {
+                Outcome::DownloadFailed.reach();
+                return Err("a test".into());
+            }
+            Ok(())
+        }))
     }
 
     fn recycle(&mut self, _: Work) {}

@@ -47,6 +47,8 @@ use system::Shortages;
 
 /// The process of the exporter. Readers have the numbers behind it.
 pub(crate) const EXPORTER: u32 = 1;
+/// The reader of the process behind the exporter's has this number; the others have the next ones.
+pub(crate) const FIRST_PID: u32 = 100;
 /// The process of what happens to the others.
 pub(crate) const FATE: u32 = 100;
 
@@ -199,6 +201,7 @@ impl Setting {
                 memory: *choices.among(&[0, 10]),
                 descriptors: *choices.among(&[0, 5]),
                 payloads: *choices.among(&[0, 4]),
+                downloads: *choices.among(&[0, 4]),
             },
             false => Shortages::default(),
         };
@@ -222,7 +225,7 @@ impl Setting {
 fn behaviour(choices: &mut Choices, index: u32, kind: MemoryKind, is_regular: bool) -> Behaviour {
     let is_other = choices.chance(5);
     let peer = Peer {
-        pid: 100 + index,
+        pid: FIRST_PID + index,
         uid: if is_other { 2000 } else { 1000 },
         is_own: !is_other,
         is_own_or_root: !is_other,

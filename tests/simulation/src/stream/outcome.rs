@@ -57,6 +57,7 @@ crate::outcomes! {
         Renewed = "exporter: began a generation",
         Trimmed = "exporter: trimmed slots",
         Downloaded = "exporter: downloaded a frame",
+        DownloadFailed = "exporter: a download failed",
         GpuBusy = "exporter: GPU work was under way",
         Unwritten = "exporter: a frame without readers was being written",
         Shortage = "exporter: a message waited for descriptors",

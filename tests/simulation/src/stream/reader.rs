@@ -398,18 +398,21 @@ impl Reader {
             import.memory.begin_read(process, tag);
             take_time("gpu reads", gpu_us);
             import.memory.end_read(process, tag);
+            record.note_room(process);
             fences.release(entry, sequence);
-            record.note_act();
+            record.note_room(process);
             under_way.set(under_way.get() - 1);
         });
         self.release(entry, sequence);
     }
 
     fn release(&self, entry: EntryIndex, sequence: Sequence) {
+        // The frame that waits for it may leave before this call returns.
+        self.record.note_room(self.process);
         if self.consumer.release(entry, sequence) {
             self.channel.wake_exporter();
         }
-        self.record.note_act();
+        self.record.note_room(self.process);
     }
 
     /// Returns the next item.
@@ -425,6 +428,8 @@ impl Reader {
     /// Sleeps until there is an item.
     fn sleep(&mut self) -> Result<Item, Over> {
         let mut slept_out = false;
+        // The last sleep ended by itself, and nothing had arrived.
+        let mut was_idle = false;
         loop {
             if self.sleeping.is_signaled() {
                 self.drain();
@@ -441,7 +446,12 @@ impl Reader {
             if self.has_unreceived() {
                 self.receive_announced()?;
             } else {
+                let before = self.order.packets();
                 slept_out = self.wait()?;
+                let has_arrived = self.order.packets() != before || self.sleeping.is_signaled();
+                let is_idle = slept_out && !has_arrived;
+                assert!(!(is_idle && was_idle), "an idle reader woke up twice for nothing");
+                was_idle = is_idle;
             }
             if let Some(item) = self.next()? {
                 if slept_out {
@@ -649,7 +659,10 @@ impl Reader {
                 Received::Nothing if is_gone => self.ending.end(End::HungUp),
                 Received::Nothing => break,
                 Received::HungUp => self.ending.end(End::HungUp),
-                Received::Message((message, files)) => self.handle(&message, files)?,
+                Received::Message((message, files)) => {
+                    self.record.note_room(self.process);
+                    self.handle(&message, files)?;
+                }
             }
         }
         Ok(())

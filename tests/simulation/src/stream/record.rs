@@ -44,6 +44,11 @@ pub struct Record {
     pub is_regular: Cell<bool>,
     /// Time of the last thing that a reader did, and that a thread of the exporter may wait for.
     pub last_act: Cell<Time>,
+    /// Time of the last thing that a reader did, and that may have made room for its frames that
+    /// wait, by its process.
+    pub last_room: RefCell<BTreeMap<Process, Time>>,
+    /// Frames that wait for a reader, by its process.
+    backlogs: RefCell<BTreeMap<Process, usize>>,
     /// The exporter was killed, and the work of its GPU is given up.
     pub has_exporter_died: Cell<bool>,
     /// The stream was closed after lossless readers had read all of it.
@@ -63,17 +68,35 @@ impl Record {
         self.last_act.set(now());
     }
 
+    /// Notes that a reader did something that may have made room for its frames that wait.
+    pub fn note_room(&self, process: Process) {
+        self.last_room.borrow_mut().insert(process, now());
+        self.note_act();
+    }
+
+    /// Notes how many frames wait for a lossless reader. Checks that none of those that left waited
+    /// for long although there was room.
+    pub fn note_backlog(&self, process: Process, frames: usize) {
+        let before = self.backlogs.borrow_mut().insert(process, frames).unwrap_or_default();
+        if frames < before
+            && let Some(since) = self.last_room.borrow().get(&process)
+        {
+            self.check_late(&format!("a frame for reader {process} waited"), *since);
+        }
+    }
+
     /// Checks that a sleep that ended by itself has missed nothing: what it waited for was not
     /// there for long.
     pub fn check_wake_up(&self, who: &str, since: Time) {
-        if is_dying() || !self.is_regular.get() {
-            return;
+        self.check_late(&format!("{who} slept on"), since);
+        if !is_dying() && self.is_regular.get() {
+            Outcome::LateWakeUp.reach();
         }
-        assert!(
-            now() - since < LATE,
-            "missed wake-up: {who} slept on, although it could have gone on since {since}"
-        );
-        Outcome::LateWakeUp.reach();
+    }
+
+    fn check_late(&self, what: &str, since: Time) {
+        let is_late = now() - since >= LATE && !is_dying() && self.is_regular.get();
+        assert!(!is_late, "missed wake-up: {what}, although it could have gone on since {since}");
     }
 
     /// Ends a process of a reader, as the kernel does.

@@ -55,6 +55,8 @@ pub struct Shortages {
     pub descriptors: u32,
     /// A payload cannot be written once in so many times; never if 0.
     pub payloads: u32,
+    /// A download fails once in so many times; never if 0.
+    pub downloads: u32,
 }
 
 /// The system of one exporter.
@@ -428,7 +430,7 @@ impl System for Simulated {
     }
 
     fn copier(&self) -> Result<Option<Copier>, String> {
-        Ok(self.kind.is_gpu().then_some(Copier { process: self.process }))
+        Ok(self.kind.is_gpu().then_some(Copier { process: self.process, fails: self.shortages.downloads }))
     }
 
     fn recycle(&mut self, _: Work) {}
