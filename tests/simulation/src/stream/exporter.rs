@@ -4,12 +4,12 @@
 //! is decided by core.
 
 use super::{
-    EXPORTER, FIRST_PID,
     channel::{Channel, File, Interrupt, Received, Shares, WakeWord},
     gpu::{Fences, Signals, Written},
     memory::Memory,
     outcome::{self, Outcome},
     record::{KeptAlive, Record},
+    rules,
     system::{Connection, Files, Shortages, Simulated, Slot, instant, time_of},
     words::SharedPage,
 };
@@ -146,7 +146,7 @@ impl Drop for Guard<'_> {
             return;
         }
         (self.shared.inspect)(&state);
-        self.shared.note_backlogs(&state);
+        rules::check(&state, &self.shared.record, self.shared.shortages.descriptors > 0);
         let unlocked = state.unlock();
         if unlocked.rest.as_ref().is_some_and(|rest| rest.change.is_some()) {
             self.shared.record.note_act();
@@ -788,16 +788,6 @@ impl Shared {
         self.is_locked.set(true);
         let state = RefMut::map(self.state.borrow_mut(), |state| state.as_mut().expect("it is not dropped"));
         Guard { shared: self, state: Some(state) }
-    }
-
-    /// Notes how many frames wait for each lossless reader. Where messages wait for descriptors,
-    /// which nothing reports, frames wait behind them.
-    fn note_backlogs(&self, state: &State<Simulated>) {
-        if self.shortages.descriptors == 0 {
-            for link in state.readers().lossless() {
-                self.record.note_backlog(link.info.pid - FIRST_PID + EXPORTER + 1, link.backlog().frames());
-            }
-        }
     }
 
     /// Notes the tag of the frame that is published next, before a reader can take it.

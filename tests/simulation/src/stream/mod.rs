@@ -11,6 +11,7 @@
 //! | `system` | what core asks of the system |
 //! | `exporter`, `reader` | the two sides: locks, waits, turns, sleeps |
 //! | `publisher` | what the application of the exporter does |
+//! | `rules` | what holds whenever the state is unlocked |
 //! | `record`, `outcome` | what happened, and what runs are meant to reach |
 
 mod channel;
@@ -21,6 +22,7 @@ mod outcome;
 mod publisher;
 pub(crate) mod reader;
 pub(crate) mod record;
+mod rules;
 pub(crate) mod system;
 mod words;
 

@@ -29,6 +29,7 @@ use frameshare_protocol::{
     Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId,
     kept::RECORD,
     message::{Hello, Payload, Reason, ToExporter, ToReader},
+    page::queue,
 };
 use frameshare_queue::{Consumer, Sleeper};
 use std::{cell::Cell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
@@ -608,7 +609,9 @@ impl Reader {
     }
 
     fn apply(&mut self, before: Sequence, message: Ordered<Arc<Vec<u64>>>) -> Option<Item> {
-        self.item_since = now();
+        // A message is due once it is sent, and the head has passed the frames before it.
+        let words = frameshare_queue::Page::words(&self.shares.queue);
+        self.item_since = words[queue::SENT].stored().max(words[queue::HEAD].stored());
         match message {
             Ordered::Format(..) => Outcome::GotFormat.reach(),
             Ordered::Event { .. } => Outcome::GotEvent.reach(),

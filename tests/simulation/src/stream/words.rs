@@ -3,7 +3,10 @@
 //! Pages that an exporter and a reader share. Each access to a word is a preemption point, but for
 //! the words of descriptors if they are to be accessed whole.
 
-use crate::task::{is_dying, observe, step};
+use crate::{
+    task::{is_dying, now, observe, step},
+    time::Time,
+};
 use frameshare_queue::{Page, Word};
 use std::sync::{
     Arc,
@@ -14,6 +17,8 @@ use std::sync::{
 #[derive(Debug)]
 pub struct SharedWord {
     value: AtomicU64,
+    /// Time of the last store.
+    stored: AtomicU64,
     /// Loads and stores are no preemption points.
     is_quiet: bool,
 }
@@ -23,6 +28,11 @@ impl SharedWord {
         if !self.is_quiet {
             step(what);
         }
+    }
+
+    /// Time of the last store.
+    pub fn stored(&self) -> Time {
+        Time::from_nanos(self.stored.load(Ordering::Relaxed))
     }
 }
 
@@ -38,6 +48,7 @@ impl Word for SharedWord {
         self.step("store");
         if !is_dying() {
             self.value.store(value, Ordering::Relaxed);
+            self.stored.store(now().as_nanos(), Ordering::Relaxed);
         }
     }
 
@@ -82,7 +93,8 @@ impl SharedPage {
 
     /// A page of so many bytes. Accesses to the words from this one on are no preemption points.
     pub fn with_quiet_words(bytes: usize, from: usize) -> Self {
-        let word = |at| SharedWord { value: AtomicU64::new(0), is_quiet: at >= from };
+        let word =
+            |at| SharedWord { value: AtomicU64::new(0), stored: AtomicU64::new(0), is_quiet: at >= from };
         Self((0..bytes / 8).map(word).collect())
     }
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Rules for the state of an exporter. They are checked each time it is unlocked.
+
+use super::{EXPORTER, FIRST_PID, record::Record, system::Simulated};
+use frameshare_core::exporter::state::State;
+use std::collections::BTreeMap;
+
+/// Bytes by which the last message in a backlog may exceed `max_queued_bytes`.
+const LAST_MESSAGE: u64 = 1 << 17;
+
+/// Checks the state. If a message waits for `descriptors`, which nothing reports, frames may wait
+/// behind it for long.
+pub fn check(state: &State<Simulated>, record: &Record, waits_for_descriptors: bool) {
+    check_slots(state);
+    check_waiting_bytes(state);
+    check_retired_memory(state);
+    if !waits_for_descriptors {
+        for link in state.readers().lossless() {
+            let process = link.info.pid - FIRST_PID + EXPORTER + 1;
+            record.note_backlog(process, link.backlog().frames());
+        }
+    }
+}
+
+/// The slots that new frames may use are no more than the limit, overflow included.
+fn check_slots(state: &State<Simulated>) {
+    let (kind, max) = (state.kind(), state.limits().max_slots);
+    let Some(newest) = state.slots().newest(kind) else { return };
+    let open = state.slots().generations().iter();
+    let overflow = open.filter(|one| one.is_open_overflow(kind, newest.slot_size));
+    let slots = newest.len() + overflow.map(|one| one.len()).sum::<u32>();
+    assert!(slots <= max, "{slots} slots, and at most {max}");
+}
+
+/// What waits for credit takes no more memory than the limit, but for the last message.
+fn check_waiting_bytes(state: &State<Simulated>) {
+    let (waiting, max) = (state.waiting().bytes, state.limits().max_queued_bytes);
+    assert!(waiting <= max.max(1) + LAST_MESSAGE, "{waiting} bytes wait");
+}
+
+/// No present reader keeps more retired memory than the limit, but for one generation: the next one
+/// that is retired finds it out.
+fn check_retired_memory(state: &State<Simulated>) {
+    let (retired, max) = (state.slots().retired(), state.limits().max_retired_bytes);
+    if retired.is_empty() {
+        return;
+    }
+    for link in state.readers().present() {
+        let kept = |of: &BTreeMap<u32, u64>| link.imports.kept(of);
+        let slots = kept(&BTreeMap::new());
+        let generations = retired.iter().map(|(id, bytes)| kept(&[(*id, *bytes)].into()) - slots);
+        let besides = kept(retired) - generations.max().unwrap_or_default();
+        assert!(besides <= max, "a reader keeps {besides} bytes of retired memory, and may keep {max}");
+    }
+}
