@@ -34,7 +34,7 @@ pub use frameshare_protocol::{
 
 use crate::{
     Endpoint,
-    reader::{ProtocolViolation, TrustedUsers},
+    reader::{ProtocolViolation, TrustedUsers, Violation},
     sys::{self, Peer, Received, Socket, Timeout, process_name, read_memfd, wait},
 };
 use frameshare_protocol::{
@@ -116,7 +116,9 @@ impl Observer {
             Some(Answer::Snapshot(_, rights, latest)) => {
                 Ok(Self { socket, endpoint: endpoint.clone(), timeout, request: 0, latest: *latest, rights })
             }
-            Some(Answer::Disconnected(..)) => Err(ProtocolViolation::UnexpectedMessage.into()),
+            Some(Answer::Disconnected(..)) => {
+                Err(ProtocolViolation::from(Violation::UnexpectedMessage).into())
+            }
             None => Err(ObserveError::NotAnswering { endpoint: endpoint.clone(), limit: timeout }),
         }
     }
@@ -283,6 +285,6 @@ fn receive(socket: &Socket, endpoint: &Endpoint, deadline: Timeout) -> Result<Op
         ToReader::Disconnected { reader, outcome } => Ok(Some(Answer::Disconnected(reader, outcome))),
         ToReader::Refused { reason, text } => Err(ObserveError::Refused { reason, text }),
         ToReader::Goodbye { reason, text } => Err(ObserveError::Closed { reason, text }),
-        _ => Err(ProtocolViolation::UnexpectedMessage.into()),
+        _ => Err(ProtocolViolation::from(Violation::UnexpectedMessage).into()),
     }
 }

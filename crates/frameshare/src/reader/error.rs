@@ -4,12 +4,13 @@
 
 use super::connection::TrustedUsers;
 use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::note_on_user};
-use frameshare_core::SENT_OVER_WAKE;
-use frameshare_core::reader::{End, Violation};
+use frameshare_core::{
+    SENT_OVER_WAKE,
+    reader::{End, Violation},
+};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
-    AreaIndex, Sequence, SlotId,
-    descriptor::InvalidDescriptor,
+    AreaIndex, Sequence,
     limits::MAX_CREDIT,
     message::{DecodeError, Reason, TooLong},
 };
@@ -233,6 +234,9 @@ pub enum ReadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolViolation {
+    /// The order of messages and frames, or what a frame refers to, is against the rules.
+    #[error(transparent)]
+    Rule(#[from] Violation),
     /// A packet is longer than any message, or has too many descriptors.
     #[error("invalid packet: {0}")]
     Packet(#[source] io::Error),
@@ -248,12 +252,6 @@ pub enum ProtocolViolation {
     /// The answer to `Hello` was neither `Welcome` nor `Refused`.
     #[error("it answered Hello with another message than Welcome or Refused")]
     UnexpectedAnswer,
-    /// A message came that only observers get, or one that observers do not get.
-    #[error("it sent a message of another kind of connection")]
-    UnexpectedMessage,
-    /// A second answer to `Hello` came.
-    #[error("it answered Hello twice")]
-    RepeatedAnswer,
     /// A shared page does not have the agreed size or seals.
     #[error("invalid shared page: {0}")]
     Page(#[source] io::Error),
@@ -278,88 +276,6 @@ pub enum ProtocolViolation {
     /// The memory file of a payload does not have the agreed size or seals.
     #[error("invalid payload: {0}")]
     Payload(#[source] io::Error),
-    /// Kept units exceed the reader's limit.
-    #[error("kept units of {size} bytes exceed the limit of {limit}")]
-    TooManyKeptUnits {
-        /// Their size in bytes, all messages together.
-        size: u64,
-        /// [`Config::max_gop_bytes`](super::Config::max_gop_bytes).
-        limit: u64,
-    },
-    /// The records of kept units do not fill the announced size.
-    #[error("kept units of {size} bytes end after {end} bytes")]
-    KeptUnitsEnd {
-        /// The announced size in bytes.
-        size: u64,
-        /// The end of the last unit.
-        end: u64,
-    },
-    /// Too many messages wait for frames that do not arrive.
-    #[error("its messages precede frames that do not arrive")]
-    EarlyMessages,
-    /// Messages that precede a frame did not arrive.
-    #[error("{missing} messages before frame {sequence} did not arrive")]
-    MissingMessages {
-        /// The frame.
-        sequence: Sequence,
-        /// The number of messages.
-        missing: u64,
-    },
-    /// More generations exist than a reader imports.
-    #[error("it has more than {limit} generations")]
-    TooManyGenerations {
-        /// The limit.
-        limit: usize,
-    },
-    /// A generation was announced twice.
-    #[error("generation {generation} was announced twice")]
-    DuplicateGeneration {
-        /// The generation.
-        generation: u32,
-    },
-    /// More slots exist than a reader imports.
-    #[error("it has more than {limit} slots")]
-    TooManySlots {
-        /// The limit.
-        limit: usize,
-    },
-    /// A slot was announced twice.
-    #[error("slot {slot} was announced twice")]
-    DuplicateSlot {
-        /// The slot.
-        slot: SlotId,
-    },
-    /// A slot came before its generation, or after its retirement.
-    #[error("slot {} is of the unknown generation {}", slot.index, slot.generation)]
-    SlotOfUnknownGeneration {
-        /// The slot.
-        slot: SlotId,
-    },
-    /// A slot was retired that was not announced, or twice.
-    #[error("the unknown slot {slot} was retired")]
-    RetiredUnknownSlot {
-        /// The slot.
-        slot: SlotId,
-    },
-    /// The descriptor of a frame is invalid, or the frame is not inside its slot.
-    #[error(transparent)]
-    Descriptor(#[from] InvalidDescriptor),
-    /// A frame is in a generation that was not announced.
-    #[error("frame {sequence} is in the unknown generation {generation}")]
-    UnknownGeneration {
-        /// The frame.
-        sequence: Sequence,
-        /// The generation.
-        generation: u32,
-    },
-    /// A frame is in a slot that was not announced.
-    #[error("frame {sequence} is in the unknown slot {slot}")]
-    UnknownSlot {
-        /// The frame.
-        sequence: Sequence,
-        /// The slot.
-        slot: u32,
-    },
     /// The metadata of a frame is in an area that does not exist.
     #[error("frame {sequence} has its metadata in the unknown area {area}")]
     UnknownArea {
@@ -367,14 +283,6 @@ pub enum ProtocolViolation {
         sequence: Sequence,
         /// The area.
         area: AreaIndex,
-    },
-    /// Sequence numbers went back.
-    #[error("frame {sequence} came after frame {after}")]
-    FrameOrder {
-        /// The frame.
-        sequence: Sequence,
-        /// The last frame before it.
-        after: Sequence,
     },
     /// Every frame is revoked at the moment of its claim.
     #[error("{count} frames in a row were revoked at the moment of their claim")]
@@ -384,41 +292,14 @@ pub enum ProtocolViolation {
     },
 }
 
-// No conversions by `From`: the core's types are not part of the public interface.
-impl ProtocolViolation {
-    /// The rule that the core found broken.
+impl From<Violation> for ReadError {
     #[cold]
-    fn of(violation: Violation) -> Self {
-        match violation {
-            Violation::TooManyKeptUnits { size, limit } => Self::TooManyKeptUnits { size, limit },
-            Violation::KeptUnitsEnd { size, end } => Self::KeptUnitsEnd { size, end },
-            Violation::UnexpectedMessage => Self::UnexpectedMessage,
-            Violation::RepeatedAnswer => Self::RepeatedAnswer,
-            Violation::EarlyMessages => Self::EarlyMessages,
-            Violation::MissingMessages { sequence, missing } => Self::MissingMessages { sequence, missing },
-            Violation::TooManyGenerations { limit } => Self::TooManyGenerations { limit },
-            Violation::DuplicateGeneration { generation } => Self::DuplicateGeneration { generation },
-            Violation::TooManySlots { limit } => Self::TooManySlots { limit },
-            Violation::DuplicateSlot { slot } => Self::DuplicateSlot { slot },
-            Violation::SlotOfUnknownGeneration { slot } => Self::SlotOfUnknownGeneration { slot },
-            Violation::RetiredUnknownSlot { slot } => Self::RetiredUnknownSlot { slot },
-            Violation::Descriptor(invalid) => Self::Descriptor(invalid),
-            Violation::UnknownGeneration { sequence, generation } => {
-                Self::UnknownGeneration { sequence, generation }
-            }
-            Violation::UnknownSlot { sequence, slot } => Self::UnknownSlot { sequence, slot },
-            Violation::FrameOrder { sequence, after } => Self::FrameOrder { sequence, after },
-        }
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation.into())
     }
 }
 
 impl ReadError {
-    /// The error of a rule that the core found broken.
-    #[cold]
-    pub(super) fn of_violation(violation: Violation) -> Self {
-        Self::Violation(ProtocolViolation::of(violation))
-    }
-
     /// The error for the application at the end of its connection, with the number of torn and of
     /// undelivered frames.
     pub(super) fn of_end(end: End, torn: u64, lost: u64) -> Self {
@@ -475,7 +356,6 @@ impl ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameshare_protocol::descriptor::Field;
 
     #[test]
     fn error_names_torn_and_undelivered_frames() {
@@ -496,32 +376,5 @@ mod tests {
         assert!(matches!(&stopped, ReadError::Stopped(text) if text == "it has stopped"), "{stopped:?}");
         let evicted = error(Reason::Violation);
         assert!(matches!(evicted, ReadError::CutOff { reason: Reason::Violation, .. }), "{evicted:?}");
-    }
-
-    /// The public texts are those of the rules that the core finds broken.
-    #[test]
-    fn violation_of_the_core_keeps_its_text() {
-        let (sequence, slot) = (Sequence(3), SlotId { generation: 1, index: 5 });
-        let invalid = InvalidDescriptor { sequence, field: Field::Size };
-        for violation in [
-            Violation::TooManyKeptUnits { size: 7, limit: 6 },
-            Violation::KeptUnitsEnd { size: 7, end: 6 },
-            Violation::UnexpectedMessage,
-            Violation::RepeatedAnswer,
-            Violation::EarlyMessages,
-            Violation::MissingMessages { sequence, missing: 7 },
-            Violation::TooManyGenerations { limit: 7 },
-            Violation::DuplicateGeneration { generation: 7 },
-            Violation::TooManySlots { limit: 7 },
-            Violation::DuplicateSlot { slot },
-            Violation::SlotOfUnknownGeneration { slot },
-            Violation::RetiredUnknownSlot { slot },
-            Violation::Descriptor(invalid),
-            Violation::UnknownGeneration { sequence, generation: 7 },
-            Violation::UnknownSlot { sequence, slot: 7 },
-            Violation::FrameOrder { sequence, after: Sequence(7) },
-        ] {
-            assert_eq!(ProtocolViolation::of(violation).to_string(), violation.to_string());
-        }
     }
 }

@@ -38,6 +38,7 @@ pub use connection::TrustedUsers;
 pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use frames::{Frames, OpenError, open};
+pub use frameshare_core::reader::Violation;
 pub use frameshare_protocol::ReaderCopy;
 pub use handle::ReaderHandle;
 pub use item::Item;

@@ -26,7 +26,7 @@ impl Connection {
     /// [`ReadError::Violation`], [`ReadError::TooMuchMetadata`], the error of an import, or of the
     /// system call.
     pub fn receive(&mut self) -> Result<(), ReadError> {
-        self.order.check_room().map_err(ReadError::of_violation)?;
+        self.order.check_room()?;
         if self.sleep.state().is_violated() {
             return Err(ProtocolViolation::DescriptorOverWake.into());
         }
@@ -60,7 +60,7 @@ impl Connection {
     fn handle(&mut self, message: ToReader, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
         self.order.count_packet(message.is_ordered());
         let arrival = Arrival::of(message, |before| self.channel.consumer().has_published(before));
-        match arrival.map_err(ReadError::of_violation)? {
+        match arrival? {
             Arrival::AtOnce(message) => self.handle_at_once(message, fd),
             Arrival::Ordered(before, message) => {
                 self.order.push(before, message);
@@ -97,7 +97,7 @@ impl Connection {
                 self.order.push_metadata(before, control::read_payload(payload, fd, limit)?);
             }
             Unread::KeptUnits { count, size } => {
-                self.kept.count(size).map_err(ReadError::of_violation)?;
+                self.kept.count(size)?;
                 let file = KeptFile::open(fd, size)?;
                 let words = file.words();
                 self.order.push(before, Ordered::Kept(KeptUnits::new(file, words, count, before)));

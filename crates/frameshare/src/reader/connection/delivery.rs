@@ -14,7 +14,7 @@ use crate::{
     },
     sys::monotonic_ns,
 };
-use frameshare_core::reader::{End, Ordered, Step};
+use frameshare_core::reader::{End, Ordered, Step, Violation};
 use frameshare_protocol::{Descriptor, Sequence};
 use std::sync::Arc;
 
@@ -49,10 +49,10 @@ impl Connection {
             let head = self.channel.consumer().head();
             let oldest = self.channel.consumer().oldest();
             let oldest = oldest.as_ref().map(Result::as_ref).transpose();
-            let oldest = oldest.map_err(|error| ProtocolViolation::Descriptor(*error))?;
+            let oldest = oldest.map_err(|error| Violation::Descriptor(*error))?;
             let oldest = oldest.map(|taken| (taken.entry, &taken.descriptor));
             let step = self.order.next(head, oldest, self.progress.expected());
-            let (entry, descriptor) = match step.map_err(ReadError::of_violation)? {
+            let (entry, descriptor) = match step? {
                 Step::Apply(before, message) => match self.apply(before, message) {
                     Some(item) => return Ok(Some(item)),
                     None => continue,
@@ -86,7 +86,7 @@ impl Connection {
                 continue;
             }
             let lost_before = self.progress.deliver(sequence);
-            let import = place.import(descriptor).map_err(ReadError::of_violation)?.clone();
+            let import = place.import(descriptor)?.clone();
             let is_in_dma_buf = place.is_in_dma_buf();
             let frame = self.frame(descriptor, lost_before, import, lease)?;
             if is_in_dma_buf {
@@ -136,10 +136,10 @@ impl Connection {
 
     /// Returns the next of the kept units that are due.
     fn next_kept(&mut self) -> Result<Option<Frame>, ReadError> {
-        let record = self.kept.next_record().map_err(ReadError::of_violation)?;
+        let record = self.kept.next_record()?;
         let Some((file, at)) = record else { return Ok(None) };
         let (file, unit) = (file.clone(), file.unit(at)?);
-        let is_last = self.kept.pass(unit.descriptor.sequence, unit.next).map_err(ReadError::of_violation)?;
+        let is_last = self.kept.pass(unit.descriptor.sequence, unit.next)?;
         let frame = file.frame(at, unit, self.channel.session(), is_last, self.origin.clone())?;
         self.progress.deliver_kept();
         Ok(Some(frame))
@@ -149,7 +149,7 @@ impl Connection {
     fn receive_before(&mut self, frame: &Descriptor) -> Result<bool, ReadError> {
         let before = self.order.messages();
         self.receive()?;
-        self.order.has_advanced(before, frame).map_err(ReadError::of_violation)
+        self.order.has_advanced(before, frame).map_err(ReadError::from)
     }
 
     /// Applies a message in its place, which is in front of frame `before`. Returns the item for

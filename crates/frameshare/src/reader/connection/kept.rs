@@ -3,7 +3,7 @@
 //! Memory files of kept units: checks, and the frames in them.
 
 use crate::{
-    reader::{error::ProtocolViolation, lease::Frame, origin::Origin},
+    reader::{Violation, error::ProtocolViolation, lease::Frame, origin::Origin},
     sys::{Mapping, SealedAgainst, UntrustedFd, Words, check_memfd, load_bytes},
 };
 use frameshare_protocol::kept::{KeptUnit, RECORD};
@@ -39,8 +39,8 @@ impl KeptFile {
     /// Reads and checks the record at word `at`, which is wholly in the file.
     ///
     /// # Errors
-    /// [`ProtocolViolation::Descriptor`] for a unit that is not wholly in the file.
-    pub fn unit(&self, at: usize) -> Result<KeptUnit, ProtocolViolation> {
+    /// [`Violation::Descriptor`] for a unit that is not wholly in the file.
+    pub fn unit(&self, at: usize) -> Result<KeptUnit, Violation> {
         let mut record = [0; RECORD];
         for (value, word) in record.iter_mut().zip(&self.0[at..]) {
             *value = word.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl KeptFile {
     /// Makes a frame of the unit whose record is at word `at`.
     ///
     /// # Errors
-    /// [`ProtocolViolation::KeptUnitsEnd`] if its bytes are not in the file.
+    /// [`Violation::KeptUnitsEnd`] if its bytes are not in the file.
     pub fn frame(
         self,
         at: usize,
@@ -59,8 +59,8 @@ impl KeptFile {
         session: u64,
         is_last: bool,
         origin: Arc<Origin>,
-    ) -> Result<Frame, ProtocolViolation> {
-        let end = ProtocolViolation::KeptUnitsEnd { size: 8 * self.words() as u64, end: 8 * at as u64 };
+    ) -> Result<Frame, Violation> {
+        let end = Violation::KeptUnitsEnd { size: 8 * self.words() as u64, end: 8 * at as u64 };
         let metadata = load_bytes(&self.0, unit.metadata_at, unit.metadata);
         Frame::kept(unit.descriptor, metadata, self.0, session, is_last, origin).ok_or(end)
     }

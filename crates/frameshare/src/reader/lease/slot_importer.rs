@@ -65,7 +65,7 @@ impl SlotImporter {
     /// memory; [`ReadError::Violation`] beyond the limit, or if it exists already.
     pub fn add(&mut self, new: Announcement, fd: Option<&UntrustedFd>) -> Result<(), ReadError> {
         let Announcement { generation, memory, slot_size, adopted } = new;
-        self.generations.check_room().map_err(ReadError::of_violation)?;
+        self.generations.check_room()?;
         let context = self.channel.context();
         let is_replaceable = memory != MemoryKind::Host && (adopted || self.host_fallback);
         if memory == MemoryKind::DmaBuf && !(self.takes_dma_bufs && adopted) {
@@ -83,7 +83,7 @@ impl SlotImporter {
         };
         let imports = Imports::new(generation, self.channel.clone());
         let memory = Memory { source, imports, is_replaceable };
-        self.generations.add(new, memory).map_err(ReadError::of_violation)?;
+        self.generations.add(new, memory)?;
         if let Some(error) = failed {
             self.fail(generation, &error);
         }
@@ -95,7 +95,7 @@ impl SlotImporter {
     /// # Errors
     /// As [`SlotImporter::add`].
     pub fn import(&mut self, slot: SlotId, handle: &[u8], fd: Option<&UntrustedFd>) -> Result<(), ReadError> {
-        let begun = self.generations.begin_import(slot).map_err(ReadError::of_violation)?;
+        let begun = self.generations.begin_import(slot)?;
         let Some((kind, size, memory)) = begun else { return Ok(()) };
         let context = self.channel.context();
         let import = match &memory.source {
@@ -114,7 +114,7 @@ impl SlotImporter {
         let kept = fd.filter(|_| self.keeps_files && kind == MemoryKind::Host);
         let file = kept.map(|fd| fd.as_fd().try_clone_to_owned()).transpose().map_err(ReadError::Io)?;
         let imported = Imported::new(import, file, slot.index, memory.imports.clone());
-        self.generations.insert(slot, Arc::new(imported)).map_err(ReadError::of_violation)
+        self.generations.insert(slot, Arc::new(imported)).map_err(ReadError::from)
     }
 
     /// Takes no frames of a generation any more, and reports that it cannot be imported. Its
@@ -139,7 +139,7 @@ impl SlotImporter {
     /// # Errors
     /// [`ReadError::Violation`] if there is no such slot.
     pub fn retire_slot(&mut self, slot: SlotId) -> Result<(), ReadError> {
-        match self.generations.retire_slot(slot).map_err(ReadError::of_violation)? {
+        match self.generations.retire_slot(slot)? {
             Some(imported) => imported.retire(),
             None => acknowledge(&self.channel, &ToExporter::RetiredSlot { slot }),
         }
