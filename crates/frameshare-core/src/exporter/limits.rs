@@ -2,18 +2,32 @@
 
 //! The limits of a stream.
 
+use frameshare_protocol::message::SlowTreatment;
 use std::time::Duration;
 
 /// The treatment of lossless readers without credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SlowReaders {
-    /// The stream waits for them.
+    /// The stream waits for them, each at most for the reader timeout: for sources that can be held
+    /// back.
     #[default]
     Wait,
-    /// Frames wait for them in a backlog; beyond its limits the stream waits.
+    /// Frames wait for them in a backlog; the stream goes on. Beyond the limits of the backlog
+    /// the stream waits, as with `Wait`.
     QueueThenWait,
-    /// Frames wait for them in a backlog; beyond its limits they are evicted.
+    /// As above; beyond the limits of the backlog they are evicted: for live sources.
     QueueThenDisconnect,
+}
+
+impl From<SlowReaders> for SlowTreatment {
+    fn from(slow_readers: SlowReaders) -> Self {
+        match slow_readers {
+            SlowReaders::Wait => Self::Wait,
+            SlowReaders::QueueThenWait => Self::QueueThenWait,
+            SlowReaders::QueueThenDisconnect => Self::QueueThenDisconnect,
+        }
+    }
 }
 
 /// The limits of a stream, as its owner has configured them.

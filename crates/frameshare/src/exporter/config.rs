@@ -8,7 +8,7 @@ use crate::{
     options::options,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
 };
-use frameshare_core::exporter::limits::{self, Limits};
+use frameshare_core::exporter::limits::{Limits, SlowReaders};
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind, MemoryKind,
@@ -27,31 +27,6 @@ pub enum LosslessReaders {
     OwnUid,
     /// Every reader of the stream.
     All,
-}
-
-/// The treatment of lossless readers without credit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SlowReaders {
-    /// The stream waits for them, each at most [`Config::reader_timeout`]: for sources that can be
-    /// held back.
-    #[default]
-    Wait,
-    /// Frames wait for them in a backlog; the stream goes on. Beyond the limits of the backlog
-    /// the stream waits, as with `Wait`.
-    QueueThenWait,
-    /// As above; beyond the limits of the backlog they are evicted: for live sources.
-    QueueThenDisconnect,
-}
-
-impl From<SlowReaders> for limits::SlowReaders {
-    fn from(slow_readers: SlowReaders) -> Self {
-        match slow_readers {
-            SlowReaders::Wait => Self::Wait,
-            SlowReaders::QueueThenWait => Self::QueueThenWait,
-            SlowReaders::QueueThenDisconnect => Self::QueueThenDisconnect,
-        }
-    }
 }
 
 /// Frames that are kept for readers that join later. As text it is their number.
@@ -269,7 +244,7 @@ impl Config {
             max_slots: self.max_slots,
             max_held: self.max_held_limit,
             reader_timeout: self.reader_timeout,
-            slow_readers: self.slow_readers.into(),
+            slow_readers: self.slow_readers,
             keeps_frames: self.history.keeps_frames(),
             history_pause: self.history_pause,
             max_queued_bytes: self.max_queued_bytes,

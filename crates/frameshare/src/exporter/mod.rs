@@ -39,10 +39,11 @@ mod slot;
 mod state;
 mod video;
 
-pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
+pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted, UseGpuError};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
 pub use frameshare_core::exporter::{
+    limits::SlowReaders,
     notice::{Notice, ReaderInfo},
     statistics::{DmaBufStats, ReaderStats, Stats},
     unit::Unit,

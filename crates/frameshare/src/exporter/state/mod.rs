@@ -19,7 +19,7 @@ pub use route::Route;
 pub use routes::Wanting;
 
 use super::{
-    config::{Config, History, SlowReaders},
+    config::{Config, History},
     error::SetupError,
     resources::{LargeAreas, Resources},
 };
@@ -101,9 +101,9 @@ impl State {
     }
 
     /// Sets the treatment of lossless readers without credit.
-    pub fn set_slow_readers(&mut self, slow_readers: SlowReaders) {
+    pub fn set_slow_readers(&mut self, slow_readers: super::SlowReaders) {
         self.system_mut().config_mut().slow_readers = slow_readers;
-        self.decisions.set_slow_readers(slow_readers.into());
+        self.decisions.set_slow_readers(slow_readers);
     }
 
     /// Sets what is kept for readers that join later.

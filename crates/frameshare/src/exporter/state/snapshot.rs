@@ -5,7 +5,7 @@
 use super::State;
 use crate::{
     exporter::{
-        config::{Config, History, LosslessReaders, SlowReaders},
+        config::{Config, History, LosslessReaders},
         resources::Resources,
     },
     sys::{Peer, monotonic_ns},
@@ -15,8 +15,8 @@ use frameshare_protocol::{
     MemoryKind,
     limits::{MAX_GENERATIONS, MAX_MESSAGE},
     message::{
-        ExporterInfo, GenerationInfo, LosslessAllowed, ReaderState, Reason, Rights, SlowTreatment, Snapshot,
-        StreamCounters, StreamLimits,
+        ExporterInfo, GenerationInfo, LosslessAllowed, ReaderState, Reason, Rights, Snapshot, StreamCounters,
+        StreamLimits,
     },
 };
 use std::time::Duration;
@@ -139,11 +139,7 @@ fn limits(config: &Config) -> StreamLimits {
             LosslessReaders::OwnUid => LosslessAllowed::OwnUid,
             LosslessReaders::All => LosslessAllowed::All,
         },
-        slow_readers: match config.slow_readers {
-            SlowReaders::Wait => SlowTreatment::Wait,
-            SlowReaders::QueueThenWait => SlowTreatment::QueueThenWait,
-            SlowReaders::QueueThenDisconnect => SlowTreatment::QueueThenDisconnect,
-        },
+        slow_readers: config.slow_readers.into(),
         reader_timeout: ns(config.reader_timeout),
         max_queued_bytes: config.max_queued_bytes,
         max_queued_time: ns(config.max_queued_time),
