@@ -379,6 +379,8 @@ impl Reader {
             import.memory.begin_read(process, tag);
             take_time("reads a frame", self.behaviour.holds_us);
             import.memory.end_read(process, tag);
+            // The frame that waits for this may leave before the call returns.
+            self.record.note_release(process);
             self.release(entry, sequence);
             return;
         }
@@ -401,19 +403,17 @@ impl Reader {
             import.memory.end_read(process, tag);
             record.note_room(process);
             fences.release(entry, sequence);
-            record.note_room(process);
+            record.note_act();
             under_way.set(under_way.get() - 1);
         });
         self.release(entry, sequence);
     }
 
     fn release(&self, entry: EntryIndex, sequence: Sequence) {
-        // The frame that waits for it may leave before this call returns.
-        self.record.note_room(self.process);
         if self.consumer.release(entry, sequence) {
             self.channel.wake_exporter();
         }
-        self.record.note_room(self.process);
+        self.record.note_act();
     }
 
     /// Returns the next item.

@@ -44,11 +44,11 @@ pub struct Record {
     pub is_regular: Cell<bool>,
     /// Time of the last thing that a reader did, and that a thread of the exporter may wait for.
     pub last_act: Cell<Time>,
-    /// Time of the last thing that a reader did, and that may have made room for its frames that
-    /// wait, by its process.
-    pub last_room: RefCell<BTreeMap<Process, Time>>,
-    /// Frames that wait for a reader, by its process.
-    backlogs: RefCell<BTreeMap<Process, usize>>,
+    /// Times at which a reader may have made room for its frames that wait, by its process: of the
+    /// first release since one of them left, and of the last other act.
+    room: RefCell<BTreeMap<Process, [Option<Time>; 2]>>,
+    /// The first of the frames that wait for a reader, by its process.
+    backlogs: RefCell<BTreeMap<Process, Option<Sequence>>>,
     /// The exporter was killed, and the work of its GPU is given up.
     pub has_exporter_died: Cell<bool>,
     /// The stream was closed after lossless readers had read all of it.
@@ -68,20 +68,27 @@ impl Record {
         self.last_act.set(now());
     }
 
-    /// Notes that a reader did something that may have made room for its frames that wait.
-    pub fn note_room(&self, process: Process) {
-        self.last_room.borrow_mut().insert(process, now());
+    /// Notes that a reader has ended a lease.
+    pub fn note_release(&self, process: Process) {
+        self.room.borrow_mut().entry(process).or_default()[0].get_or_insert(now());
         self.note_act();
     }
 
-    /// Notes how many frames wait for a lossless reader. Checks that none of those that left waited
-    /// for long although there was room.
-    pub fn note_backlog(&self, process: Process, frames: usize) {
-        let before = self.backlogs.borrow_mut().insert(process, frames).unwrap_or_default();
-        if frames < before
-            && let Some(since) = self.last_room.borrow().get(&process)
-        {
-            self.check_late(&format!("a frame for reader {process} waited"), *since);
+    /// Notes that a reader did something after which there may be room for its frames that wait, if
+    /// nothing else is missing.
+    pub fn note_room(&self, process: Process) {
+        self.room.borrow_mut().entry(process).or_default()[1] = Some(now());
+        self.note_act();
+    }
+
+    /// Notes the first of the frames that wait for a lossless reader. Checks that the one before it
+    /// did not wait for long although there was room.
+    pub fn note_backlog(&self, process: Process, first: Option<Sequence>) {
+        let before = self.backlogs.borrow_mut().insert(process, first).flatten();
+        let room = if first == before { None } else { self.room.borrow_mut().remove(&process) };
+        let since = room.and_then(|times| times.into_iter().flatten().max());
+        if let (Some(_), Some(since)) = (before, since) {
+            self.check_late(&format!("a frame for reader {process} waited"), since);
         }
     }
 

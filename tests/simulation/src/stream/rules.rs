@@ -18,7 +18,8 @@ pub fn check(state: &State<Simulated>, record: &Record, waits_for_descriptors: b
     if !waits_for_descriptors {
         for link in state.readers().lossless() {
             let process = link.info.pid - FIRST_PID + EXPORTER + 1;
-            record.note_backlog(process, link.backlog().frames());
+            let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
+            record.note_backlog(process, first);
         }
     }
 }
