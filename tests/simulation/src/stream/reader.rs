@@ -170,6 +170,8 @@ pub struct Reader {
     under_way: Rc<Cell<u32>>,
     /// The time since which the last item could have been taken.
     item_since: Time,
+    /// The greatest place among the frames of the messages so far: frames from this one on follow.
+    message_place: Sequence,
 }
 
 /// Connects to an exporter and reads frames until one of both ends.
@@ -235,6 +237,7 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         under_way: Rc::default(),
         behaviour,
         item_since: Time::ZERO,
+        message_place: Sequence(0),
     };
     reader.read();
 }
@@ -593,6 +596,8 @@ impl Reader {
         let sequence = descriptor.sequence;
         let lost = self.progress.deliver(sequence);
         assert!(sequence >= self.first, "a frame from before the reader joined");
+        let place = self.message_place;
+        assert!(sequence >= place, "frame {sequence} came after a message of place {place}");
         let tag = descriptor.media_offset.unwrap_or_default();
         let published = self.record.published.borrow().get(&sequence).copied();
         assert_eq!(published, Some(tag), "frame {sequence} is another one than was published");
@@ -612,6 +617,7 @@ impl Reader {
         // A message is due once it is sent, and the head has passed the frames before it.
         let words = frameshare_queue::Page::words(&self.shares.queue);
         self.item_since = words[queue::SENT].stored().max(words[queue::HEAD].stored());
+        self.message_place = self.message_place.max(before);
         match message {
             Ordered::Format(..) => Outcome::GotFormat.reach(),
             Ordered::Event { .. } => Outcome::GotEvent.reach(),
