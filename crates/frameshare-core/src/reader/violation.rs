@@ -6,6 +6,7 @@ use frameshare_protocol::{Sequence, SlotId, descriptor::InvalidDescriptor};
 
 /// A rule of the protocol that the exporter broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Violation {
     /// Kept units exceed the reader's limit.
     #[error("kept units of {size} bytes exceed the limit of {limit}")]
