@@ -5,7 +5,7 @@
 
 use super::{
     channel::{Channel, File, Interrupt, Received, Shares, WakeWord},
-    gpu::{Fences, Signals, Written},
+    gpu::{Fences, Gpu, Signals, Written},
     memory::Memory,
     outcome::{self, Outcome},
     record::{KeptAlive, Record},
@@ -226,11 +226,13 @@ impl Exporter {
         let metadata = vec![Vec::new(); limits.max_slots as usize];
         let allocated = record.allocated.clone();
         let careless = record.careless.clone();
-        let system = Simulated { process, kind, shortages, allocated, careless, metadata };
+        let gpu = Gpu::new(if kind.is_gpu() { shortages.gpu } else { 0 });
+        let signals = Signals::new(gpu.clone());
+        let system = Simulated { process, kind, gpu, shortages, allocated, careless, metadata };
         let memory = Selected { kind, why: String::new() };
         Self(Rc::new(Shared {
             is_locked: Cell::new(false),
-            state: RefCell::new(Some(State::new(system, limits, memory, Signals::default()))),
+            state: RefCell::new(Some(State::new(system, limits, memory, signals))),
             service: Service::default(),
             requests: RefCell::default(),
             words: RefCell::default(),

@@ -74,16 +74,35 @@ pub fn write(process: Process, memory: Memory, tag: u64, most_us: u32) -> Work {
     work
 }
 
-/// The GPU that frames are written on.
-#[derive(Clone, Debug)]
-pub struct Gpu;
+/// The GPU that frames are written on. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Gpu {
+    /// It fails in one of so many calls; never if 0.
+    fails: u32,
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Gpu {
+    /// A GPU that fails in one of so many calls, and in all calls after that; never if 0. Work that
+    /// was begun before goes on.
+    pub fn new(fails: u32) -> Self {
+        Self { fails, has_failed: Arc::default() }
+    }
+
+    fn call(&self) -> Result<(), String> {
+        if chance(self.fails) && !self.has_failed.swap(true, Relaxed) {
+            Outcome::GpuFailed.reach();
+        }
+        if self.has_failed.load(Relaxed) { Err("a test".into()) } else { Ok(()) }
+    }
+}
 
 impl system::Gpu for Gpu {
     type Error = String;
     type Current<'a> = ();
 
     fn enter(&self) -> Result<(), String> {
-        Ok(())
+        self.call()
     }
 }
 
@@ -99,8 +118,16 @@ pub enum Written<'a> {
 /// The exporter's signal stream.
 #[derive(Debug, Default)]
 pub struct Signals {
+    gpu: Gpu,
     present: Work,
     held: Work,
+}
+
+impl Signals {
+    /// The signals of a stream on this GPU.
+    pub fn new(gpu: Gpu) -> Self {
+        Self { gpu, ..Self::default() }
+    }
 }
 
 impl system::Signals for Signals {
@@ -118,6 +145,7 @@ impl system::Signals for Signals {
             self.present = Work::default();
             return Ok(None);
         };
+        self.gpu.call()?;
         self.present = work.clone();
         Ok(Some(work.clone()))
     }
@@ -127,11 +155,13 @@ impl system::Signals for Signals {
     }
 
     fn begin_earlier(&mut self) -> Result<(), String> {
+        self.gpu.call()?;
         self.present = self.held.clone();
         Ok(())
     }
 
     fn flush(&mut self, writing: Option<&mut Work>) -> Result<(), String> {
+        self.gpu.call()?;
         if let Some(writing) = writing {
             // What is signaled later for a frame that is held follows all work before.
             self.held = Work(self.held.and(writing).0.into_iter().filter(|one| !one.load(Relaxed)).collect());
@@ -217,6 +247,8 @@ impl system::Fence for Fences {
 pub struct Copier {
     /// The process of the exporter.
     pub process: Process,
+    /// The exporter's GPU.
+    pub gpu: Gpu,
     /// A download fails once in so many times; never if 0.
     pub fails: u32,
 }
@@ -250,6 +282,7 @@ impl system::Copier for Copier {
     }
 
     fn ended(&self, done: &Work) -> Result<Option<Result<(), String>>, String> {
+        self.gpu.call()?;
         Ok(system::Work::is_done(done).then(|| {
             if chance(self.fails) {
                 Outcome::DownloadFailed.reach();

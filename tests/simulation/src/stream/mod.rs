@@ -204,6 +204,7 @@ impl Setting {
                 descriptors: *choices.among(&[0, 5]),
                 payloads: *choices.among(&[0, 4]),
                 downloads: *choices.among(&[0, 4]),
+                gpu: *choices.among(&[0, 0, 0, 40]),
             },
             false => Shortages::default(),
         };

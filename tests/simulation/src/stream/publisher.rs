@@ -193,6 +193,7 @@ impl Application {
     fn publish_from_pool(&self, held: &mut VecDeque<Slot>) {
         let limit = Duration::from_millis(u64::from(choose(5)));
         if let Ok(slot) = self.exporter.acquire(self.size.get(), Purpose::Pool, Some(limit)) {
+            Outcome::Pooled.reach();
             held.push_back(slot);
         }
         if held.len() > choose(3) as usize

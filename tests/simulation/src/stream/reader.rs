@@ -170,6 +170,8 @@ pub struct Reader {
     under_way: Rc<Cell<u32>>,
     /// The time since which the last item could have been taken.
     item_since: Time,
+    /// It could not import memory of a GPU.
+    cannot_import: bool,
     /// The greatest place among the frames of the messages so far: frames from this one on follow.
     message_place: Sequence,
 }
@@ -237,6 +239,7 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         under_way: Rc::default(),
         behaviour,
         item_since: Time::ZERO,
+        cannot_import: false,
         message_place: Sequence(0),
     };
     reader.read();
@@ -580,6 +583,9 @@ impl Reader {
                 self.release(entry, sequence);
                 continue;
             }
+            if self.cannot_import && !is_fenced {
+                Outcome::FellBack.reach();
+            }
             let import = place.import(&descriptor).map_err(violated)?.clone();
             return Ok(Some(Item::Frame(self.frame(entry, &descriptor, import, is_fenced))));
         }
@@ -730,6 +736,7 @@ impl Reader {
                     && chance(self.behaviour.fails_to_import)
                 {
                     Outcome::CannotImport.reach();
+                    self.cannot_import = true;
                     self.generations.mark_unreadable(slot.generation);
                     let (generation, text) = (slot.generation, "no memory".into());
                     self.channel.send_to_exporter(ToExporter::CannotImport { generation, text });

@@ -57,6 +57,8 @@ pub struct Shortages {
     pub payloads: u32,
     /// A download fails once in so many times; never if 0.
     pub downloads: u32,
+    /// The GPU fails in one of so many calls, and in all calls after that; never if 0.
+    pub gpu: u32,
 }
 
 /// The system of one exporter.
@@ -66,6 +68,8 @@ pub struct Simulated {
     pub process: Process,
     /// The kind of memory of its frames.
     pub kind: MemoryKind,
+    /// The GPU that it has for memory of the kinds of a GPU.
+    pub gpu: Gpu,
     /// The calls that the system refuses.
     pub shortages: Shortages,
     /// All memory that was ever allocated.
@@ -383,7 +387,7 @@ impl System for Simulated {
     }
 
     fn gpu(&self) -> Option<&Gpu> {
-        self.kind.is_gpu().then_some(&Gpu)
+        self.kind.is_gpu().then_some(&self.gpu)
     }
 
     fn allocator(&self, kind: MemoryKind) -> Result<Allocator, ()> {
@@ -430,7 +434,11 @@ impl System for Simulated {
     }
 
     fn copier(&self) -> Result<Option<Copier>, String> {
-        Ok(self.kind.is_gpu().then_some(Copier { process: self.process, fails: self.shortages.downloads }))
+        Ok(self.kind.is_gpu().then(|| Copier {
+            process: self.process,
+            gpu: self.gpu.clone(),
+            fails: self.shortages.downloads,
+        }))
     }
 
     fn recycle(&mut self, _: Work) {}
