@@ -86,6 +86,7 @@ pub fn reader(policy: Policy) -> Behaviour {
         max_gop_bytes: 0,
         holds_us: 0,
         holds: 0,
+        in_batches: false,
         gpu_us: 0,
         endless: 0,
         leaves_after: 0,

@@ -247,6 +247,7 @@ fn behaviour(choices: &mut Choices, index: u32, kind: MemoryKind, is_regular: bo
         max_gop_bytes: *choices.among(&[1 << 20, 0]),
         holds_us: *choices.among(&[0, 50, 5000]),
         holds: choices.choose(3) as usize,
+        in_batches: choices.chance(4),
         gpu_us: *choices.among(&[0, 100, 10_000]),
         endless: if is_regular && choices.chance(10) { 20 } else { 0 },
         leaves_after: if choices.chance(3) { 1 + choices.choose(20) } else { 0 },

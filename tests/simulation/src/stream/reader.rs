@@ -55,6 +55,8 @@ pub struct Behaviour {
     pub holds_us: u32,
     /// It holds so many frames at once.
     pub holds: usize,
+    /// It releases all of them together.
+    pub in_batches: bool,
     /// Its GPU work takes up to so many microseconds; one piece in so many never ends, if not 0.
     pub gpu_us: u32,
     /// One piece of GPU work in so many never ends; none if 0.
@@ -263,7 +265,9 @@ impl Reader {
                     }
                     held.push_back(frame);
                     self.record.holding.borrow_mut().insert(self.process);
-                    while held.len() > self.behaviour.holds {
+                    let is_over = held.len() > self.behaviour.holds;
+                    let least = if is_over && self.behaviour.in_batches { 0 } else { self.behaviour.holds };
+                    while held.len() > least {
                         let oldest = held.pop_front().expect("it is not empty");
                         self.use_frame(oldest);
                     }
