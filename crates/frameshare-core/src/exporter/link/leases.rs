@@ -228,6 +228,12 @@ impl<S: System> Leases<S> {
         Ok(())
     }
 
+    /// Takes back the offered frame, if there is one: it is not published. Returns its area.
+    pub fn withdraw(&mut self) -> Option<AreaIndex> {
+        let entry = self.offered.take()?;
+        self.entries[entry.0].take().map(|lease| lease.area)
+    }
+
     /// Publishes the offered frame, if there is one.
     pub fn publish(&mut self, descriptor: &Descriptor) {
         let Some(entry) = self.offered.take() else { return };

@@ -570,10 +570,11 @@ impl<S: System> Link<S> {
         }
     }
 
-    /// Drops the backlog: the reader gets none of it, and nothing else before `next`. Returns the
-    /// areas of its frames, which count as lost.
+    /// Drops the backlog, and the frame that is offered and not published: the reader gets none of
+    /// them, and nothing else before `next`. Returns the areas of the frames, which count as lost.
     pub fn lose_backlog(&mut self, next: Sequence) -> Vec<AreaIndex> {
-        let areas = self.backlog.clear();
+        let mut areas = self.backlog.clear();
+        areas.extend(self.leases.withdraw());
         // The close message wakes the reader.
         self.leases.lose_before(next);
         areas
