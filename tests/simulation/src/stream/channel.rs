@@ -7,7 +7,10 @@
 //! blocked tasks.
 
 use super::{memory::Memory, words::SharedPage};
-use crate::task::{is_dying, step};
+use crate::{
+    task::{is_dying, now, step},
+    time::Time,
+};
 use frameshare_protocol::message::ToExporter;
 use std::{
     collections::VecDeque,
@@ -78,6 +81,8 @@ pub struct Channel(Arc<Mutex<Ends>>);
 struct Ends {
     to_reader: VecDeque<(Vec<u8>, Vec<File>)>,
     to_exporter: VecDeque<ToExporter>,
+    /// Time of the last message to the reader.
+    sent: Time,
     /// Number of messages to the reader that the socket takes.
     room: usize,
     exporter_closed: bool,
@@ -104,6 +109,7 @@ impl Channel {
         Self(Arc::new(Mutex::new(Ends {
             to_reader: VecDeque::new(),
             to_exporter: VecDeque::new(),
+            sent: Time::ZERO,
             room,
             exporter_closed: false,
             reader_closed: false,
@@ -130,8 +136,14 @@ impl Channel {
         let has_room = ends.to_reader.len() < ends.room;
         if has_room && !is_dying() {
             ends.to_reader.push_back((message.to_vec(), files.to_vec()));
+            ends.sent = now();
         }
         Ok(has_room)
+    }
+
+    /// Time of the last message to the reader.
+    pub fn sent(&self) -> Time {
+        self.ends().sent
     }
 
     /// Number of descriptors that the reader has not received.

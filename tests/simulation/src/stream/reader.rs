@@ -625,8 +625,8 @@ impl Reader {
 
     fn apply(&mut self, before: Sequence, message: Ordered<Arc<Vec<u64>>>) -> Option<Item> {
         // A message is due once it is sent, and the head has passed the frames before it.
-        let words = frameshare_queue::Page::words(&self.shares.queue);
-        self.item_since = words[queue::SENT].stored().max(words[queue::HEAD].stored());
+        let head = &frameshare_queue::Page::words(&self.shares.queue)[queue::HEAD];
+        self.item_since = self.channel.sent().max(head.stored());
         self.message_place = self.message_place.max(before);
         match message {
             Ordered::Format(..) => Outcome::GotFormat.reach(),
