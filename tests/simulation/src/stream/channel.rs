@@ -11,7 +11,10 @@ use crate::{
     task::{is_dying, now, step},
     time::Time,
 };
-use frameshare_protocol::message::ToExporter;
+use frameshare_protocol::{
+    Sequence,
+    message::{ToExporter, ToReader},
+};
 use std::{
     collections::VecDeque,
     sync::{
@@ -83,6 +86,10 @@ struct Ends {
     to_exporter: VecDeque<ToExporter>,
     /// Time of the last message to the reader.
     sent: Time,
+    /// The first frame after the reader joined.
+    live: Sequence,
+    /// The greatest place of those messages among the frames.
+    place: Sequence,
     /// Number of messages to the reader that the socket takes.
     room: usize,
     exporter_closed: bool,
@@ -103,6 +110,20 @@ pub enum Received<T> {
     Message(T),
 }
 
+impl Ends {
+    fn note_place(&mut self, message: &[u8]) {
+        match ToReader::decode(message) {
+            Ok(ToReader::Welcome(welcome)) => self.live = welcome.live,
+            Ok(
+                ToReader::Format { before, .. }
+                | ToReader::Event { before, .. }
+                | ToReader::EndOfStream { before },
+            ) => self.place = self.place.max(before),
+            _ => {}
+        }
+    }
+}
+
 impl Channel {
     /// A connection whose socket takes so many messages for the reader.
     pub fn new(room: usize) -> Self {
@@ -110,6 +131,8 @@ impl Channel {
             to_reader: VecDeque::new(),
             to_exporter: VecDeque::new(),
             sent: Time::ZERO,
+            live: Sequence(0),
+            place: Sequence(0),
             room,
             exporter_closed: false,
             reader_closed: false,
@@ -137,6 +160,7 @@ impl Channel {
         if has_room && !is_dying() {
             ends.to_reader.push_back((message.to_vec(), files.to_vec()));
             ends.sent = now();
+            ends.note_place(message);
         }
         Ok(has_room)
     }
@@ -144,6 +168,13 @@ impl Channel {
     /// Time of the last message to the reader.
     pub fn sent(&self) -> Time {
         self.ends().sent
+    }
+
+    /// Returns whether a message for the application overtook this frame. Those from before the
+    /// reader joined may be overtaken.
+    pub fn has_overtaken(&self, frame: Sequence) -> bool {
+        let ends = self.ends();
+        (ends.live..ends.place).contains(&frame)
     }
 
     /// Number of descriptors that the reader has not received.

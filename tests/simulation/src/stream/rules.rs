@@ -20,6 +20,11 @@ pub fn check(state: &State<Simulated>, record: &Record, waits_for_descriptors: b
             let process = link.info.pid - FIRST_PID + EXPORTER + 1;
             let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
             record.note_backlog(process, first);
+            // A download under way waits in no backlog yet.
+            if let Some(first) = first.filter(|_| !link.downloads()) {
+                let overtaken = link.connection().channel.has_overtaken(first);
+                assert!(!overtaken, "a message overtook frame {first}, which waits");
+            }
         }
     }
 }

@@ -66,6 +66,8 @@ impl<S: System> State<S> {
     /// Downloads frames for this reader from now on, for this reason.
     pub fn download_for(&mut self, index: usize, why: &str) -> Result<(), Ending> {
         let choice = self.begin_downloads(why)?;
+        // The frames that wait for room may have it now: they are not for this reader any more.
+        self.waiters.note_change();
         let link = &mut self.readers[index];
         if link.begin_downloads(choice) {
             return Ok(());
