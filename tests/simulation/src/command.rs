@@ -132,7 +132,12 @@ fn execute(worlds: &[&dyn World], options: &Options) -> Result<ExitCode, String>
     };
     match &options.action {
         Action::Seconds { seconds, search } => run_search(world, duration(*seconds)?, search, false),
-        Action::Hours { hours, search } => run_search(world, duration(hours * 3_600.0)?, search, true),
+        Action::Hours { hours, search } => {
+            let code = run_search(world, duration(hours * 3_600.0)?, search, true)?;
+            // For the records of long runs.
+            println!("{} simulate/{}", if code == ExitCode::SUCCESS { "PASS" } else { "FAIL" }, world.name());
+            Ok(code)
+        }
         Action::Enumerate { seconds, require_all, output } => {
             run_enumeration(world, duration(*seconds)?, *require_all, output)
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     outcomes,
-    stream::{EXPORTER, Outcome, exporter::Settings, reader::Behaviour, system::Simulated},
+    stream::{Outcome, exporter::Settings, process::EXPORTER, reader::Behaviour, system::Simulated},
     task::{block, choose, now},
 };
 use frameshare_core::exporter::{link::Link, state::State};

@@ -4,9 +4,10 @@
 
 use crate::{
     stream::{
-        EXPORTER, FATE, FIRST_PID, Outcome,
+        Outcome,
         exporter::{Exporter, Frame, Settings},
         gpu::Written,
+        process::{EXPORTER, FATE, FIRST_PID},
         reader::{self, Behaviour},
         record::Record,
         system::{Shortages, Simulated, Slot},

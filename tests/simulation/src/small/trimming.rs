@@ -11,8 +11,9 @@ use super::{
 use crate::{
     outcomes,
     stream::{
-        EXPORTER, Outcome,
+        Outcome,
         exporter::Settings,
+        process::EXPORTER,
         reader::{Behaviour, GivesUp},
         system::{Simulated, Slot, time_of},
     },

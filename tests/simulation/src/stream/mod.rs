@@ -10,6 +10,7 @@
 //! | `gpu` | GPU work, fences, downloads |
 //! | `system` | what core asks of the system |
 //! | `exporter`, `reader` | the two sides: locks, waits, turns, sleeps |
+//! | `process` | numbers of processes |
 //! | `publisher` | what the application of the exporter does |
 //! | `rules` | what holds whenever the state is unlocked |
 //! | `record`, `outcome` | what happened, and what runs are meant to reach |
@@ -19,6 +20,7 @@ pub(crate) mod exporter;
 pub(crate) mod gpu;
 mod memory;
 mod outcome;
+pub(crate) mod process;
 mod publisher;
 pub(crate) mod reader;
 pub(crate) mod record;
@@ -41,18 +43,12 @@ use frameshare_core::exporter::{
     peer::Peer,
 };
 use frameshare_protocol::{FenceKind, MemoryKind, Policy};
+use process::{EXPORTER, FATE, FIRST_PID};
 use publisher::Plan;
 use reader::Behaviour;
 use record::Record;
 use std::{rc::Rc, time::Duration};
 use system::Shortages;
-
-/// The process of the exporter. Readers have the numbers behind it.
-pub(crate) const EXPORTER: u32 = 1;
-/// The reader of the process behind the exporter's has this number; the others have the next ones.
-pub(crate) const FIRST_PID: u32 = 100;
-/// The process of what happens to the others.
-pub(crate) const FATE: u32 = 100;
 
 /// The world of a stream.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,11 @@
 //! closes the stream.
 
 use super::{
-    FIRST_PID,
     exporter::{Exporter, Failed, Frame, OVERSIZED},
     gpu::{self, Work, Written, take_time},
     memory::Memory,
     outcome::Outcome,
+    process,
     record::Record,
     system::Slot,
 };
@@ -172,7 +172,7 @@ impl Application {
         self.exporter.with(|state| {
             let pid = state.readers().all().find(|link| link.info.id == id).map(|link| link.info.pid);
             let Some(pid) = pid else { return };
-            self.record.careless.add(pid - FIRST_PID + self.process + 1);
+            self.record.careless.add(process::of_reader(pid));
             if state.revoke(id, "a test") {
                 Outcome::Revoked.reach();
             }

@@ -2,22 +2,22 @@
 
 //! Rules for the state of an exporter. They are checked each time it is unlocked.
 
-use super::{EXPORTER, FIRST_PID, record::Record, system::Simulated};
+use super::{process, record::Record, system::Simulated};
 use frameshare_core::exporter::state::State;
 use std::collections::BTreeMap;
 
 /// Bytes by which the last message in a backlog may exceed `max_queued_bytes`.
 const LAST_MESSAGE: u64 = 1 << 17;
 
-/// Checks the state. If a message waits for `descriptors`, which nothing reports, frames may wait
-/// behind it for long.
-pub fn check(state: &State<Simulated>, record: &Record, waits_for_descriptors: bool) {
+/// Checks the state. Where messages may wait for descriptors, whose return nothing reports, frames
+/// may wait behind them for long.
+pub fn check(state: &State<Simulated>, record: &Record, may_lack_descriptors: bool) {
     check_slots(state);
     check_waiting_bytes(state);
     check_retired_memory(state);
-    if !waits_for_descriptors {
+    if !may_lack_descriptors {
         for link in state.readers().lossless() {
-            let process = link.info.pid - FIRST_PID + EXPORTER + 1;
+            let process = process::of_reader(link.info.pid);
             let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
             record.note_backlog(process, first);
             // A download under way waits in no backlog yet.
@@ -39,7 +39,7 @@ fn check_slots(state: &State<Simulated>) {
     assert!(slots <= max, "{slots} slots, and at most {max}");
 }
 
-/// What waits for credit takes no more memory than the limit, but for the last message.
+/// Frames that wait for credit take no more memory than the limit, but for the last message.
 fn check_waiting_bytes(state: &State<Simulated>) {
     let (waiting, max) = (state.waiting().bytes, state.limits().max_queued_bytes);
     assert!(waiting <= max.max(1) + LAST_MESSAGE, "{waiting} bytes wait");

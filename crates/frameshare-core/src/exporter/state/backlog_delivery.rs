@@ -60,7 +60,7 @@ impl<S: System> State<S> {
     pub fn awaits_upstream(&self) -> bool {
         self.limits.slow_readers != SlowReaders::Wait
             && self.promised_slots() > self.limits.max_slots
-            && self.held_upstream_besides(self.kind(), self.awaited.1) > 0
+            && self.held_upstream_besides(self.kind(), self.awaited_slot) > 0
     }
 
     /// Returns whether the frame that is being published can be downloaded for lossless readers

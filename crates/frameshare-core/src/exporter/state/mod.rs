@@ -74,8 +74,10 @@ pub struct State<S: System> {
     reports: Reports,
     waiters: Waiters<S::Waiter>,
     polling: Polling,
-    /// The weight and the slot of the frame that waits for readers.
-    awaited: (Weight, Option<SlotId>),
+    /// The weight of the frame that waits for readers.
+    awaited: Weight,
+    /// The slot of that frame.
+    awaited_slot: Option<SlotId>,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     downloads: Option<Downloads<S>>,
     dma_bufs: DeviceUse<S>,
@@ -105,7 +107,8 @@ impl<S: System> State<S> {
             failure: None,
             reports: Reports::default(),
             polling: Polling::default(),
-            awaited: (Weight::default(), None),
+            awaited: Weight::default(),
+            awaited_slot: None,
             downloads: None,
             dma_bufs: DeviceUse::default(),
             pinned: Pinned::default(),

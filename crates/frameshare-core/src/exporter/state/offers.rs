@@ -145,7 +145,7 @@ impl<S: System> State<S> {
     /// Returns whether a publication of this weight, in this slot, would cost a lossless reader a
     /// frame now.
     pub fn would_lose(&mut self, frame: Weight, slot: SlotId) -> bool {
-        self.awaited = (frame, Some(slot));
+        (self.awaited, self.awaited_slot) = (frame, Some(slot));
         let in_host = self.kind() == MemoryKind::Host;
         let behind = if in_host { self.is_downloading() } else { !self.may_download() };
         let loses = |link: &Link<S>| {

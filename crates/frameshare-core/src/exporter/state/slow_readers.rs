@@ -104,8 +104,7 @@ impl<S: System> State<S> {
             true => {
                 // Downloads under way come first.
                 let download = self.first_download().filter(|_| link.downloads());
-                self.holds_back(link, self.awaited.0)
-                    || download.is_some_and(|one| self.holds_back(link, one))
+                self.holds_back(link, self.awaited) || download.is_some_and(|one| self.holds_back(link, one))
             }
             false => link.is_lossless() && link.is_full(),
         };

@@ -3,9 +3,10 @@
 //! Memory files of kept units: checks, and the frames in them.
 
 use crate::{
-    reader::{Violation, error::ProtocolViolation, lease::Frame, origin::Origin},
+    reader::{error::ProtocolViolation, lease::Frame, origin::Origin},
     sys::{Mapping, SealedAgainst, UntrustedFd, Words, check_memfd, load_bytes},
 };
+use frameshare_core::reader::Violation;
 use frameshare_protocol::kept::{KeptUnit, RECORD};
 use std::{
     io,
