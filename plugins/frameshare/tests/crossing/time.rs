@@ -52,6 +52,14 @@ impl Screen {
         if clock.is_some() {
             pipeline.use_clock(clock.as_ref());
         }
+        // As applications do: the source may learn the exporter's latency after it has started.
+        let weak = pipeline.downgrade();
+        pipeline.bus().unwrap().set_sync_handler(move |_, message| {
+            if let (gst::MessageView::Latency(_), Some(pipeline)) = (message.view(), weak.upgrade()) {
+                pipeline.call_async(|pipeline| drop(pipeline.recalculate_latency()));
+            }
+            gst::BusSyncReply::Drop
+        });
         let shown = Arc::new(Mutex::new(BTreeMap::new()));
         let end = pipeline.by_name("end").unwrap();
         let record = shown.clone();
