@@ -242,7 +242,7 @@ pub trait Signals {
     type Written<'a>: Copy;
     /// The work that writes a frame.
     type Writing: Send;
-    /// What follows the work that writes the present frame.
+    /// Something that follows the work that writes the present frame.
     type Present;
     /// Returns whether the frame is complete.
     fn is_complete(written: Self::Written<'_>) -> bool;
@@ -268,7 +268,7 @@ pub trait Signals {
     fn flush(&mut self, writing: Option<&mut Self::Writing>) -> Result<(), String>;
     /// Returns whether the work that writes a frame is under way.
     fn is_writing(&self, writing: &Self::Writing) -> bool;
-    /// What follows the work that writes the present frame.
+    /// Something that follows the work that writes the present frame.
     fn present(&self) -> Option<Self::Present>;
 }
 
@@ -299,7 +299,7 @@ pub trait Fence: Debug + Send + 'static {
 pub trait Copier {
     /// A slot.
     type Slot;
-    /// What follows the work that writes the frame.
+    /// Something that follows the work that writes the frame.
     type Written;
     /// The end of a copy.
     type Done: Debug;

@@ -62,7 +62,7 @@ impl Wait {
         Self { awaited, waiter: None, checked: None, planned: None }
     }
 
-    /// Polls readers as far as this wait needs it, and returns the result of the condition, if it
+    /// Polls the readers that this wait needs, and returns the result of the condition, if it
     /// is true.
     pub fn check<S: System, T>(
         &self,
@@ -83,7 +83,7 @@ impl Wait {
     /// polled, so its reader need not send a wake-up, unless `polls_are_rare`.
     ///
     /// # Errors
-    /// How the thread sleeps, if the condition is not true.
+    /// The plan of the sleep, if the condition is not true.
     pub fn prepare<S: System, T>(
         &mut self,
         state: &mut State<S>,

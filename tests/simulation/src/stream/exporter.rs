@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A simulated exporter: its lock, its waits, and the turns of its service thread. What it decides
-//! is decided by core.
+//! A simulated exporter: its lock, its waits, and the turns of its service thread. Core
+//! decides for it.
 
 use super::{
     channel::{Channel, File, Interrupt, Received, Shares, WakeWord},
@@ -63,7 +63,7 @@ const SLOWEST: Duration = Duration::from_millis(1);
 pub struct Request {
     /// The sockets.
     pub channel: Channel,
-    /// What the kernel says of the reader.
+    /// The reader's process and user, as the kernel reports them.
     pub peer: Peer,
     /// Its Hello.
     pub hello: Hello,

@@ -163,7 +163,7 @@ impl system::Signals for Signals {
     fn flush(&mut self, writing: Option<&mut Work>) -> Result<(), String> {
         self.gpu.call()?;
         if let Some(writing) = writing {
-            // What is signaled later for a frame that is held follows all work before.
+            // A later signal for a frame that is held follows all work before.
             self.held = Work(self.held.and(writing).0.into_iter().filter(|one| !one.load(Relaxed)).collect());
         }
         Ok(())

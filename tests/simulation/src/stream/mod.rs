@@ -5,7 +5,7 @@
 //!
 //! | module | is responsible for |
 //! | --- | --- |
-//! | `memory` | slots: what is in them, and that nobody writes what another one accesses |
+//! | `memory` | slots: their content, and the rule that no process writes one that another accesses |
 //! | `words`, `channel` | shared pages, sockets, wake-ups, the end of processes |
 //! | `gpu` | GPU work, fences, downloads |
 //! | `system` | what core asks of the system |

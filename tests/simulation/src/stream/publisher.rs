@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the application of a simulated exporter does: it publishes frames, changes the format, and
+//! The acts of the application of a simulated exporter: it publishes frames, changes the format, and
 //! closes the stream.
 
 use super::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A simulated reader: its connection and its sleeps. What it decides is decided by core.
+//! A simulated reader: its connection and its sleeps. Core decides for it.
 
 use super::{
     channel::{Channel, File, Received, Shares, WakeWord},

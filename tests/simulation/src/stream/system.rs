@@ -46,7 +46,7 @@ pub fn time_of(instant: Instant) -> crate::time::Time {
     crate::time::Time::ZERO + instant.saturating_duration_since(start)
 }
 
-/// What the allocations and the payloads of an exporter share: how often the system refuses.
+/// The shares of calls that the system refuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shortages {
     /// An allocation fails once in so many times; never if 0.

@@ -67,7 +67,7 @@ pub struct Link<S: System> {
     /// Messages waited when the state was last unlocked.
     was_blocked: bool,
     backlog: Backlog<S::Attachment>,
-    /// What it knows of slots.
+    /// The slots that it knows.
     pub imports: Imports,
     files: S::Files,
     /// The reader's process, and its Hello.
@@ -177,7 +177,7 @@ impl<S: System> Link<S> {
         }
     }
 
-    /// How far it has left.
+    /// The steps that it has taken to leave.
     pub fn presence(&self) -> Presence {
         self.presence
     }

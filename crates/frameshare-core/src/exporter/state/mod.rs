@@ -290,7 +290,7 @@ impl<S: System> State<S> {
         &mut self.polling
     }
 
-    /// What is dropped when the state is unlocked.
+    /// The things that are dropped when the state is unlocked.
     pub fn deferred_mut(&mut self) -> &mut Deferred {
         &mut self.deferred
     }

@@ -22,7 +22,7 @@ pub enum Attempt<S: System> {
 }
 
 impl<S: System> State<S> {
-    /// Publishes a frame if every reader has room for it, as far as that is known without a wait.
+    /// Publishes a frame if every reader is known to have room for it without a wait.
     /// Returns whether the readers are to be polled after it: release fences take calls of a GPU,
     /// which can wait until the readers are woken.
     pub fn try_at_once(&mut self, unpublished: &mut Unpublished<'_, S>, has_gpu: bool) -> (Attempt<S>, bool) {

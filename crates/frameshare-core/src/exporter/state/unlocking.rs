@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a change of the state leaves to be done when the state is unlocked.
+//! The work that a change of the state leaves for the moment at which it is unlocked.
 
 use super::State;
 use crate::exporter::{notice::Notice, parts::Order, system::System};
 use std::any::Any;
 
-/// What is to be done when the state is unlocked, in this order. Notices are queued before, so that
+/// The work to do when the state is unlocked, in this order. Notices are queued before, so that
 /// no other thread queues later ones first.
 pub struct Unlocked<S: System> {
     /// Readers to wake.
     pub sleepers: Option<S::Sleepers>,
     /// Polls that the service thread is asked for.
     pub polls: Order,
-    /// What few changes leave.
+    /// The work that few changes leave.
     pub rest: Option<Box<Rest<S>>>,
 }
 
-/// What few changes of the state leave to be done.
+/// The work that few changes of the state leave.
 pub struct Rest<S: System> {
     /// Notices to the owner.
     pub notices: Vec<Notice>,

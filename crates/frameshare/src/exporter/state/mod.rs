@@ -85,7 +85,7 @@ impl State {
         self.system().context()
     }
 
-    /// What the configuration says of a reader's process and user.
+    /// The permissions of a reader's process and user by the configuration.
     pub fn peer(&self, peer: &Peer) -> peer::Peer {
         let config = self.config();
         peer::Peer {
