@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The acts of the application of a simulated exporter: it publishes frames, changes the format, and
-//! closes the stream.
+//! The acts of the application of a simulated exporter: it publishes frames, changes the format,
+//! and closes the stream.
 
 use super::{
     exporter::{Exporter, Failed, Frame, OVERSIZED},

@@ -13,16 +13,15 @@ const LAST_MESSAGE: u64 = 1 << 17;
 pub fn check(state: &State<Simulated>, record: &Record, may_lack_descriptors: bool) {
     check_slots(state);
     check_waiting_bytes(state);
-    if !may_lack_descriptors {
-        for link in state.readers().lossless() {
-            let process = process::of_reader(link.info.pid);
-            let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
-            record.note_backlog(process, first);
-            // A download under way waits in no backlog yet.
-            if let Some(first) = first.filter(|_| !link.downloads()) {
-                let overtaken = link.connection().channel.has_overtaken(first);
-                assert!(!overtaken, "a message overtook frame {first}, which waits");
-            }
+    for link in state.readers().lossless() {
+        let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
+        if !may_lack_descriptors {
+            record.note_backlog(process::of_reader(link.info.pid), first);
+        }
+        // A download under way waits in no backlog yet.
+        if let Some(first) = first.filter(|_| !link.downloads()) {
+            let overtaken = link.connection().channel.has_overtaken(first);
+            assert!(!overtaken, "a message overtook frame {first}, which waits");
         }
     }
 }
