@@ -4,14 +4,16 @@
 
     tests/simulation/mutants.py [--shard K/N] [--only TEXT] [--list]
 
-A mutant is a copy of the tree with one change. Generated are changed conditions, operators, match
-arms and function bodies, by cargo-mutants, and removed calls, by this script. tests/simulation/
-mutants/*.patch are made by hand: the first line is the rule that the patch breaks. Each of these
-must be caught by the simulator alone; of the generated ones 95 % must be caught, and the others
-must be in tests/simulation/mutants/accepted.txt, one line each: the mutant, "  # " and the reason.
+A mutant is one change. Generated are changed conditions, operators, match arms and function bodies,
+by cargo-mutants, and removed calls, by this script. tests/simulation/mutants/*.patch are made by
+hand: the first line is the rule that the patch breaks. Each of these must be caught by the simulator
+alone; of the generated ones 95 % must be caught, and the others must be in
+tests/simulation/mutants/accepted.txt, one line each: the mutant, "  # " and the reason.
 
---shard runs every Nth of the generated ones from the Kth on, --only those whose name contains
-TEXT, and --list runs none. Cheap tests run first, and dearer ones only against mutants that pass.
+All mutants are built together, in a copy of the tree where each changed function selects its body by
+the number in MUTANT. Each kind of tests runs against those mutants that the kinds before, which take
+less time, have not caught. --shard runs every Nth of the generated ones from the Kth on, --only those
+whose name contains TEXT, and --list runs none.
 """
 
 import argparse
@@ -21,12 +23,13 @@ import json
 import os
 import pathlib
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent import futures
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/simulation/mutants"
@@ -48,34 +51,51 @@ BODIES = {"()", "true", "false", "None", "Ok(())", "Ok(true)", "Ok(false)", "Ok(
 # A statement on one line that is a call, and the line before it.
 CALL = re.compile(r"\s+\w[\w.:<>\[\]&*]*\(.*\)\??;")
 BEFORE = re.compile(r"\s*(?://.*|.*[;{}])?")
+# The first line of a function; its body ends with a brace below the first letter.
+FUNCTION = re.compile(r"(\s*)(?:pub(?:\([^)]*\))? )?(?:unsafe )?fn \w+")
 # A mutant may allocate without end.
 MEMORY = 12 << 30
+# Wrong code should be caught by assertions, too.
+BUILD = {"CARGO_TARGET_DIR": str(WORK / "build"), "RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "--cap-lints=allow",
+         "CARGO_PROFILE_RELEASE_DEBUG": "0", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+         "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true", "CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS": "true"}
+SELECTED = """
+/// The number of the mutant that this process runs, or 0.
+pub fn selected_mutant() -> u32 {
+    static SELECTED: std::sync::LazyLock<u32> =
+        std::sync::LazyLock::new(|| std::env::var("MUTANT").map_or(0, |number| number.parse().unwrap()));
+    *SELECTED
+}
+"""
 
-Stage = collections.namedtuple("Stage", "name build run environment")
+Stage = collections.namedtuple("Stage", "name build run environment jobs")
 Mutant = collections.namedtuple("Mutant", "name diff stages")
 
 
-def tests(name, *arguments, **environment):
+def tests(name, *arguments, jobs, **environment):
     """A stage that runs tests of cargo."""
-    command = ["cargo", "test", "--locked", "--quiet", *arguments]
+    command = ["cargo", "test", "--locked", "--quiet", "--release", *arguments]
     # The first failure is enough, which stable Rust does not offer yet.
-    return Stage(name, [*command, "--no-run"], [*command, "--", "-Zunstable-options", "--fail-fast"], environment)
+    run = [*command, "--", "-Zunstable-options", "--fail-fast"]
+    return Stage(name, [*command, "--no-run"], run, environment, jobs)
 
 
-SIMULATOR = tests("simulator", "-p", "frameshare-simulation")
-QUICK = tests("quick", "-p", "frameshare-core", "-p", "frameshare-queue", "-p", "frameshare-simulation")
-LOOM = tests("loom", "--release", "-p", "frameshare-queue", "--lib",
-             RUSTFLAGS="--cfg loom", CARGO_TARGET_DIR=str(WORK / "loom"))
+CORES = len(os.sched_getaffinity(0))
+SIMULATOR = tests("simulator", "-p", "frameshare-simulation", jobs=CORES)
+QUICK = tests("quick", "-p", "frameshare-core", "-p", "frameshare-queue", "-p", "frameshare-simulation", jobs=CORES)
+LOOM = tests("loom", "-p", "frameshare-queue", "--lib", jobs=CORES,
+             RUSTFLAGS="--cap-lints=allow --cfg loom", CARGO_TARGET_DIR=str(WORK / "loom"))
 # Most of these tests sleep most of the time.
-ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", RUST_TEST_THREADS="16")
+ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", jobs=1, RUST_TEST_THREADS="16")
 # Most mutants fail within a second, and none is made smaller. In this time each outcome is reached many times.
-SEEDS = Stage("seeds", ["cargo", "build", "--locked", "--quiet", "-p", "frameshare-simulation", "--bin", "simulate"],
-              [WORK / "build/debug/simulate", "seconds", "30", "--seed", "1", "--require-all",
-               "--shrink", "0", "--output", WORK], {})
+SEEDS = Stage("seeds", ["cargo", "build", "--locked", "--quiet", "--release", "-p", "frameshare-simulation", "--bin", "simulate"],
+              [WORK / "build/release/simulate", "seconds", "30", "--seed", "1", "--threads", "1", "--require-all",
+               "--shrink", "0", "--output", WORK], {}, CORES)
+STAGES = [SEEDS, SIMULATOR, QUICK, LOOM, ENGINES]
 
 
 def stages_of(file):
-    """The tests that run against mutants of a file, one after the other until one fails."""
+    """The tests that run against mutants of a file."""
     if file.startswith(ENGINE):
         return [ENGINES]
     return [SEEDS, QUICK, LOOM, ENGINES] if file.startswith(QUEUE) else [SEEDS, QUICK, ENGINES]
@@ -93,6 +113,31 @@ def hidden(lines):
             if line == closing + "}" or (line.startswith(closing) and re.match(r"\S.*;$", line[len(closing):])):
                 closing = None
     return numbers
+
+
+def split(lines):
+    """Parts of a file: (False, lines) between the bodies of functions, (True, lines) for each body."""
+    parts, at, start = [], 0, 0
+    while at < len(lines):
+        at += 1
+        if not (function := FUNCTION.match(lines[at - 1])):
+            continue
+        while not lines[at - 1].endswith(("{", "}", ";")):
+            at += 1
+        if lines[at - 1].endswith("{"):
+            end = lines.index(function[1] + "}", at)
+            parts += [(False, lines[start:at]), (True, lines[at:end])]
+            at = start = end
+    return [*parts, (False, lines[start:])]
+
+
+def places(lines):
+    """The numbers, from 1, of the lines where changes are made: bodies of functions that are not for tests only."""
+    tested, inside, number = hidden(lines), set(), 1
+    for is_body, part in split(lines):
+        inside |= set(range(number, number + len(part))) if is_body else set()
+        number += len(part)
+    return inside - tested
 
 
 def changed_by_cargo():
@@ -125,12 +170,12 @@ def removed_calls():
 
 
 def generated():
-    """All generated mutants, without those of code that only tests use."""
+    """All generated mutants."""
     texts, seen, mutants = {}, collections.Counter(), []
     for file, line, what, diff in [*changed_by_cargo(), *removed_calls()]:
         if file not in texts:
-            texts[file] = hidden((ROOT / file).read_text().splitlines())
-        if file.endswith("/tests.rs") or line in texts[file]:
+            texts[file] = places((ROOT / file).read_text().splitlines())
+        if file.endswith("/tests.rs") or line not in texts[file]:
             continue
         name = f"{file}: {what}"
         seen[name] += 1
@@ -165,23 +210,91 @@ def copy_tree():
         shutil.copyfile(ROOT / name, TREE / name)
 
 
-def apply(mutant, *options):
-    """Applies a mutant to the copy; returns the error, if there is one."""
+def changed_files(mutant):
+    """Applies a mutant to the copy and takes it back; returns the lines of the files that it changes."""
+    names = re.findall(r"^\+\+\+ b/(\S+)", mutant.diff, re.MULTILINE)
+    before = {name: (TREE / name).read_text() for name in names}
     # The copy may be below a repository, to which the paths would be relative.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(TREE.parent)}
-    command = ["git", "apply", *options, "-"]
-    done = subprocess.run(command, cwd=TREE, env=environment, input=mutant.diff, text=True, capture_output=True)
-    return done.stderr.strip() if done.returncode else None
+    done = subprocess.run(["git", "apply", "-"], cwd=TREE, env=environment, input=mutant.diff, text=True, capture_output=True)
+    if done.returncode:
+        sys.exit(f"mutants: {mutant.name}: the change does not apply:\n{done.stderr.strip()}")
+    after = {name: (TREE / name).read_text().splitlines() for name in names}
+    for name, text in before.items():
+        (TREE / name).write_text(text)
+    return after
 
 
-def execute(command, stage, limit):
-    """Runs a command of a stage; returns whether it has succeeded, or None after `limit` seconds, and its output."""
-    environment = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_TARGET_DIR": str(WORK / "build"), "RUSTC_BOOTSTRAP": "1"}
-    with open(WORK / "output.txt", "w+") as output:
+class Combination:
+    """A copy of the tree with many mutants, of which the environment selects one when a program runs."""
+
+    def __init__(self, mutants):
+        self.numbers = {mutant.name: number for number, mutant in enumerate(mutants, 1)}
+        self.unviable = set()
+        # For each file its parts, and for each of its bodies the changed ones.
+        self.files = {}
+        for number, mutant in enumerate(mutants, 1):
+            for name, lines in changed_files(mutant).items():
+                parts, bodies = self.files.setdefault(name, (split((TREE / name).read_text().splitlines()), {}))
+                changed = split(lines)
+                different = [at for at, (one, other) in enumerate(zip(parts, changed)) if one != other]
+                if len(parts) != len(changed) or not all(parts[at][0] for at in different):
+                    sys.exit(f"mutants: {mutant.name}: changes more than bodies of functions")
+                for at in different:
+                    bodies.setdefault(at, {})[number] = changed[at][1]
+
+    def write(self):
+        """Writes the files; returns which lines belong to which mutant."""
+        places = {}
+        for name, (parts, bodies) in self.files.items():
+            text = []
+            for at, (_, lines) in enumerate(parts):
+                if at not in bodies:
+                    text += lines
+                    continue
+                crate = "crate" if name.startswith(QUEUE) else "frameshare_queue"
+                text.append(f"match {crate}::selected_mutant() {{")
+                for number, body in bodies[at].items():
+                    if number not in self.unviable:
+                        places[name, len(text) + 1, len(text) + len(body) + 2] = number
+                        text += [f"{number} => {{", *body, "}"]
+                text += ["_ => {", *lines, "}", "}"]
+            (TREE / name).write_text("\n".join(text) + "\n")
+        with open(TREE / QUEUE / "lib.rs", "a") as library:
+            library.write(SELECTED)
+        return places
+
+    def build(self):
+        """Leaves out, turn by turn, the mutants that do not compile."""
+        library = (TREE / QUEUE / "lib.rs").read_text()
+        while True:
+            (TREE / QUEUE / "lib.rs").write_text(library)
+            places = self.write()
+            check = ["cargo", "check", "--locked", "--quiet", "--message-format=json", "-p", "frameshare"]
+            passed, output = execute(check, {}, None)
+            if passed:
+                return
+            wrong = set()
+            for line in filter(lambda line: line.startswith("{"), output.splitlines()):
+                message = json.loads(line).get("message") or {"level": None}
+                if message["level"] == "error":
+                    # Of two bodies with different types the error may name the unchanged one first.
+                    numbers = [number for span in sorted(message["spans"], key=lambda span: not span["is_primary"])
+                               for (name, first, last), number in places.items()
+                               if span["file_name"] == name and first <= span["line_start"] <= last]
+                    wrong.update(numbers[:1])
+            if not wrong:
+                sys.exit(f"{output[-10000:]}\nmutants: the changes together do not compile")
+            self.unviable |= wrong
+            print(f"{len(self.unviable)} mutants do not compile", flush=True)
+
+
+def execute(command, environment, limit):
+    """Runs a command in the copy; returns whether it has succeeded, or None after `limit` seconds, and its output."""
+    with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
-            command, cwd=TREE, env=os.environ | environment | stage.environment, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
+            ["prlimit", f"--as={MEMORY}", *command], cwd=TREE, env=os.environ | BUILD | environment,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             passed = process.wait(limit) == 0
         except subprocess.TimeoutExpired:
@@ -197,70 +310,48 @@ def execute(command, stage, limit):
         return passed, output.read()
 
 
-def measure(stages):
-    """The time of the tests of each stage without a change: they have to pass."""
-    times = {}
-    for stage in stages:
-        for command in (stage.build, stage.run):
-            began = time.monotonic()
-            passed, output = execute(command, stage, None)
-            if not passed:
-                sys.exit(f"{output}\nmutants: the {stage.name} tests fail without a change")
-        times[stage.name] = time.monotonic() - began
-        print(f"unchanged: the {stage.name} tests take {times[stage.name]:.1f} s", flush=True)
-    return times
-
-
-def outcome(mutant, times):
-    """Runs the tests against a mutant: "caught by STAGE", "timed out", "unviable" or "missed"."""
-    for stage in mutant.stages:
-        if not execute(stage.build, stage, None)[0]:
-            return "unviable"
-        passed, _ = execute(stage.run, stage, 30 + 3 * times[stage.name])
-        if not passed:
-            return "timed out" if passed is None else f"caught by {stage.name}"
-    return "missed"
-
-
-def run(mutants, times):
-    """Yields each mutant with its outcome."""
-    for number, mutant in enumerate(mutants, 1):
-        files = {file: (TREE / file).read_bytes() for file in re.findall(r"^\+\+\+ b/(\S+)", mutant.diff, re.MULTILINE)}
+def run(stage, mutants, numbers):
+    """Runs a stage against each mutant, and yields those that fail with "caught by STAGE" or "timed out"."""
+    for command in (stage.build, stage.run):
         began = time.monotonic()
-        if error := apply(mutant):
-            sys.exit(f"mutants: {mutant.name}: the change does not apply: {error}")
-        try:
-            found = outcome(mutant, times)
-        finally:
-            for file, content in files.items():
-                (TREE / file).write_bytes(content)
-        print(f"{number}/{len(mutants)} {found}, {time.monotonic() - began:.0f} s: {mutant.name}", flush=True)
-        yield mutant, found
+        passed, output = execute(command, stage.environment, None)
+        if not passed:
+            sys.exit(f"{output}\nmutants: the {stage.name} tests fail without a change")
+    usual = time.monotonic() - began
+    print(f"{stage.name}: {usual:.1f} s without a change, {len(mutants)} mutants", flush=True)
+    with futures.ThreadPoolExecutor(stage.jobs) as pool:
+        runs = {pool.submit(execute, stage.run, stage.environment | {"MUTANT": str(numbers[mutant.name])},
+                            30 + 3 * usual): mutant for mutant in mutants}
+        for number, done in enumerate(futures.as_completed(runs), 1):
+            passed, name = done.result()[0], runs[done].name
+            found = "timed out" if passed is None else "missed" if passed else f"caught by {stage.name}"
+            print(f"{number}/{len(mutants)} {found}: {name}", flush=True)
+            if not passed:
+                yield name, found
 
 
 def report(outcomes, patches, reasons):
     """Prints what was found; returns the reasons why that is not enough."""
-    found = {mutant.name: outcome for mutant, outcome in outcomes}
-    kinds = collections.Counter(outcome for outcome in found.values())
-    survivors = [name for name, outcome in found.items() if outcome == "missed"]
+    kinds = collections.Counter(outcomes.values())
+    survivors = [name for name, outcome in outcomes.items() if outcome == "missed"]
     for name in survivors:
         print(f"missed: {name}  # {reasons[name]}" if name in reasons else f"missed: {name}")
-    for name in [name for name, outcome in found.items() if outcome == "timed out"]:
+    for name in [name for name, outcome in outcomes.items() if outcome == "timed out"]:
         print(f"timed out: {name}")
     for kind, count in sorted(kinds.items()):
         print(f"{kind}: {count}")
     faults = []
-    if viable := len(found) - kinds["unviable"]:
+    if viable := len(outcomes) - kinds["unviable"]:
         share = 100 * (viable - len(survivors)) / viable
         print(f"{share:.1f} % of {viable} generated mutants are caught")
         if share < LEAST:
             faults.append(f"fewer than {LEAST} % are caught")
-    print(f"{sum(is_caught(outcome) for _, outcome in patches)} of {len(patches)} made by hand are caught")
+    print(f"{sum(is_caught(outcome) for outcome in patches.values())} of {len(patches)} made by hand are caught")
     if unlisted := [name for name in survivors if name not in reasons]:
         faults.append(f"{len(unlisted)} are missed and not in accepted.txt")
-    if stale := [name for name in reasons if found.get(name, "missed") != "missed"]:
+    if stale := [name for name in reasons if outcomes.get(name, "missed") != "missed"]:
         faults.append(f"accepted.txt names mutants that are not missed: {', '.join(stale)}")
-    faults += [f"{mutant.name}: made by hand, and {outcome}" for mutant, outcome in patches if not is_caught(outcome)]
+    faults += [f"{name}: made by hand, and {outcome}" for name, outcome in patches.items() if not is_caught(outcome)]
     return faults
 
 
@@ -284,14 +375,16 @@ def main():
     if unknown := reasons.keys() - {mutant.name for mutant in every}:
         sys.exit("mutants: accepted.txt names mutants that do not exist:\n" + "\n".join(sorted(unknown)))
     copy_tree()
-    broken = [f"{mutant.name}\n{error}" for mutant in by_hand() if (error := apply(mutant, "--check"))]
-    if broken:
-        sys.exit("mutants: patches of tests/simulation/mutants do not apply any more:\n" + "\n".join(broken))
-    stages = dict.fromkeys(stage.name for mutant in patches + mutants for stage in mutant.stages)
-    times = measure([stage for stage in (SEEDS, SIMULATOR, QUICK, LOOM, ENGINES) if stage.name in stages])
-    made, found = list(run(patches, times)), list(run(mutants, times))
-    faults = report(found, made, reasons)
-    if faults:
+    chosen = patches + mutants
+    combination = Combination(chosen)
+    combination.build()
+    outcomes = {mutant.name: "unviable" for mutant in chosen if combination.numbers[mutant.name] in combination.unviable}
+    for stage in STAGES:
+        rest = [mutant for mutant in chosen if stage in mutant.stages and mutant.name not in outcomes]
+        if rest:
+            outcomes |= run(stage, rest, combination.numbers)
+    patched, found = ({mutant.name: outcomes.get(mutant.name, "missed") for mutant in kind} for kind in (patches, mutants))
+    if faults := report(found, patched, reasons):
         sys.exit("\n".join(f"mutants: {fault}" for fault in faults))
 
 

@@ -581,6 +581,8 @@ impl Reader {
             }
             let (is_fenced, is_unreadable) = (place.is_fenced(), place.is_unreadable());
             if is_unreadable {
+                // The frame that waits for this may leave before the call returns.
+                self.record.note_room(self.process);
                 if is_fenced {
                     self.shares.fences.release(entry, sequence);
                 }
