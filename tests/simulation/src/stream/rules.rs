@@ -4,6 +4,7 @@
 
 use super::{process, record::Record, system::Simulated};
 use frameshare_core::exporter::state::State;
+use std::collections::BTreeMap;
 
 /// Bytes by which the last message in a backlog may exceed `max_queued_bytes`.
 const LAST_MESSAGE: u64 = 1 << 17;
@@ -13,6 +14,7 @@ const LAST_MESSAGE: u64 = 1 << 17;
 pub fn check(state: &State<Simulated>, record: &Record, may_lack_descriptors: bool) {
     check_slots(state);
     check_waiting_bytes(state);
+    check_retired_memory(state);
     for link in state.readers().lossless() {
         let first = link.backlog().first().map(|frame| frame.descriptor.sequence);
         if !may_lack_descriptors {
@@ -40,4 +42,20 @@ fn check_slots(state: &State<Simulated>) {
 fn check_waiting_bytes(state: &State<Simulated>) {
     let (waiting, max) = (state.waiting().bytes, state.limits().max_queued_bytes);
     assert!(waiting <= max.max(1) + LAST_MESSAGE, "{waiting} bytes wait");
+}
+
+/// No present reader keeps more retired memory than the limit, but for one generation: the next one
+/// that is retired finds it out. What it imports is open, or is counted.
+fn check_retired_memory(state: &State<Simulated>) {
+    let (retired, max) = (state.slots().retired(), state.limits().max_retired_bytes);
+    for link in state.readers().present() {
+        let is_open = |id| state.slots().generation(id).is_some_and(|one| !one.retired);
+        let uncounted = link.imports.generations().find(|id| !is_open(*id) && !retired.contains_key(id));
+        assert!(state.is_closed() || uncounted.is_none(), "generation {uncounted:?} is not counted");
+        let kept = |of: &BTreeMap<u32, u64>| link.imports.kept(of);
+        let slots = kept(&BTreeMap::new());
+        let generations = retired.iter().map(|(id, bytes)| kept(&[(*id, *bytes)].into()) - slots);
+        let besides = kept(retired) - generations.max().unwrap_or_default();
+        assert!(besides <= max, "a reader keeps {besides} bytes of retired memory, and may keep {max}");
+    }
 }

@@ -160,6 +160,7 @@ impl<S: System> State<S> {
         let publication = self.publications.get(frame.area);
         let slot = publication.map(|publication| publication.slot.clone());
         let id = frame.descriptor.slot.generation;
+        self.count_retired(index, id)?;
         let generation = self.slots.generation(id);
         let (Some(slot), Some(generation)) = (slot, generation) else {
             return Err(Ending::new(Reason::Failed, "the exporter has lost a frame that waited"));

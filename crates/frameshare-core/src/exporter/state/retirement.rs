@@ -6,11 +6,12 @@
 use super::State;
 use crate::exporter::{
     ending::Ending,
-    link::{Link, Presence},
+    link::{Imports, Link, Presence},
     slot::Generation,
     system::{Slot, System},
 };
 use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
+use std::collections::BTreeMap;
 
 /// Maximum number of slots that a reader is asked for and has not acknowledged: far fewer than the
 /// messages that may wait for it.
@@ -60,12 +61,7 @@ impl<S: System> State<S> {
         let retired = self.slots.retired().clone();
         let (before, limit) = (self.publications.next(), self.limits.max_retired_bytes);
         self.each_link(|link| {
-            let kept = link.imports.kept(&retired);
-            if kept > limit {
-                let text =
-                    format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
-                return Err(Ending::new(Reason::LimitExceeded, text));
-            }
+            check_kept(&link.imports, &retired, limit)?;
             link.retire(before, id)
         });
         self.slots.note_retired(id, bytes);
@@ -101,11 +97,22 @@ impl<S: System> State<S> {
     /// Asks a reader to drop its imports of a generation that was retired before the reader got its
     /// first frame in it, a kept one.
     pub fn retire_for(&mut self, reader: u64, id: u32) {
-        let retired = self.slots.generation(id).filter(|one| one.retired);
-        let Some(bytes) = retired.map(Generation::bytes) else { return };
-        let before = self.publications.next();
-        self.each_link(|link| if link.info.id == reader { link.retire(before, id) } else { Ok(()) });
-        self.slots.note_retired(id, bytes);
+        if self.slots.generation(id).is_some_and(|one| one.retired) {
+            let before = self.publications.next();
+            self.each_link(|link| if link.info.id == reader { link.retire(before, id) } else { Ok(()) });
+        }
+    }
+
+    /// Counts a generation that was retired before a reader gets its first frame in it, one that
+    /// has waited. A reader that keeps too much memory from being freed is evicted.
+    pub fn count_retired(&mut self, index: usize, id: u32) -> Result<(), Ending> {
+        let imports = &self.readers[index].imports;
+        let retired = self.slots.generation(id).filter(|one| one.retired && !imports.has_any(id));
+        if let Some(bytes) = retired.map(Generation::bytes) {
+            check_kept(imports, self.slots.retired(), self.limits.max_retired_bytes)?;
+            self.slots.note_retired(id, bytes);
+        }
+        Ok(())
     }
 
     /// Retires adopted memory: its owners are dropped when no reader imports it any more.
@@ -140,4 +147,14 @@ impl<S: System> State<S> {
         }
         self.waiters.note_change();
     }
+}
+
+/// Checks what a reader keeps from being freed before it may keep one more generation.
+fn check_kept(imports: &Imports, retired: &BTreeMap<u32, u64>, limit: u64) -> Result<(), Ending> {
+    let kept = imports.kept(retired);
+    if kept <= limit {
+        return Ok(());
+    }
+    let text = format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
+    Err(Ending::new(Reason::LimitExceeded, text))
 }
