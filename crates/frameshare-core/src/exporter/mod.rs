@@ -3,6 +3,7 @@
 //! The decisions of an exporter: who is admitted, who gets which frame, which slot is free, and
 //! what is freed when. See [`state::State`].
 
+pub mod accounts;
 pub mod ending;
 pub mod limits;
 pub mod link;

@@ -2,13 +2,18 @@
 
 //! The needs of an exporter: the system and the GPU.
 
-use super::{ending::Ending, shortage::Unsendable};
+use super::{
+    accounts::{MemoryFile, Purpose},
+    ending::Ending,
+    shortage::Unsendable,
+};
 use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Sequence, SlotId,
 };
 use frameshare_queue::{Page, Sleeper};
 use std::{
     fmt::{Debug, Display},
+    sync::Arc,
     time::Instant,
 };
 
@@ -19,7 +24,7 @@ type Present<S> = <<S as System>::Signals as Signals>::Present;
 /// the driver, the simulator by plain values. No method waits.
 pub trait System: Sized + 'static {
     /// A slot, from the view of a holder.
-    type Slot: Slot<Attachment = Self::Attachment>;
+    type Slot: Slot<Attachment = Self::Attachment, File = Self::File>;
     /// Memory of a slot: allocated for it, or adopted.
     type Memory;
     /// The source of a generation's memory.
@@ -29,15 +34,17 @@ pub trait System: Sized + 'static {
     /// The reason why there is no memory.
     type MemoryError: Debug;
     /// A descriptor that belongs to a message.
-    type Attachment: Attachment;
+    type Attachment: Attachment<File = Self::File>;
     /// The connection to a reader.
     type Connection: Connection<Attachment = Self::Attachment, Sleepers = Self::Sleepers>;
     /// Readers that are to be woken.
     type Sleepers: Default;
     /// A page of a reader's queue.
     type Page: Page + Debug + Send + 'static;
-    /// The memory that one reader was given.
-    type Files: Files<Slot = Self::Slot, Attachment = Self::Attachment>;
+    /// A memory file.
+    type File: MemoryFile;
+    /// The account of a reader's user.
+    type Account: Account<File = Self::File>;
     /// Wakes one waiting thread.
     type Waiter: Waiter;
     /// The GPU that frames are written on.
@@ -109,6 +116,8 @@ pub trait System: Sized + 'static {
 pub trait Slot: Clone + Debug + Send + 'static {
     /// A descriptor that belongs to a message.
     type Attachment;
+    /// A memory file.
+    type File: MemoryFile;
     /// Its number.
     fn id(&self) -> SlotId;
     /// Size in bytes.
@@ -117,8 +126,12 @@ pub trait Slot: Clone + Debug + Send + 'static {
     fn is_in_host(&self) -> bool;
     /// Returns whether it is a dma-buf.
     fn is_dma_buf(&self) -> bool;
+    /// Its file, if its memory is one.
+    fn file(&self) -> Option<&Arc<Self::File>>;
     /// Returns whether a charged user was given its memory.
-    fn is_given(&self) -> bool;
+    fn is_given(&self) -> bool {
+        self.file().is_some_and(|file| file.is_given())
+    }
     /// Returns whether a GPU writes it without the CPU's help, if it is in host memory.
     fn is_registered(&self) -> bool;
     /// Returns whether this is its only holder. All accesses of former ones are then over.
@@ -139,10 +152,12 @@ pub trait Allocator: Clone + Debug {
 
 /// A descriptor that belongs to a message, by its owner.
 pub trait Attachment: Clone + Debug + Send + 'static {
+    /// A memory file.
+    type File: MemoryFile;
     /// Returns whether dropping this frees memory, of a GPU for example.
     fn frees_memory(&self) -> bool;
-    /// Returns whether it is the file of a payload.
-    fn is_payload(&self) -> bool;
+    /// The file, if it is one of a payload.
+    fn payload(&self) -> Option<&Arc<Self::File>>;
 }
 
 /// The outcome of an attempt to send a message.
@@ -186,29 +201,23 @@ pub trait Connection: Debug + Send + 'static {
     fn has_died(&mut self) -> bool;
 }
 
-/// The memory that one reader was given, and what its user is charged for it.
-pub trait Files: Debug + Send + 'static {
-    /// A slot.
-    type Slot;
-    /// A descriptor that belongs to a message.
-    type Attachment;
-    /// Returns whether the reader's user is charged.
+/// The account of a reader's user.
+pub trait Account: Debug + Send + 'static {
+    /// A memory file.
+    type File: MemoryFile;
+    /// Returns whether the user is charged. Otherwise its account is never full.
     fn is_charged(&self) -> bool;
-    /// Charges for a slot.
+    /// Records that the user is given a file, before it is.
     ///
     /// # Errors
     /// The reason, for people, if the account is full.
-    fn give_slot(&self, slot: &Self::Slot) -> Result<(), String>;
-    /// Charges for the file of a payload in front of the frame `next`.
-    ///
-    /// # Errors
-    /// As [`Files::give_slot`].
-    fn give_payload(&mut self, payload: &Self::Attachment, next: Sequence) -> Result<(), String>;
-    /// Drops payloads that are read. `released` is behind the last frame that the reader took and
-    /// released.
-    fn note_released(&mut self, released: Sequence);
-    /// Records that the reader has closed its connection, or ended.
-    fn note_end(&mut self);
+    fn give(&self, file: &Arc<Self::File>, purpose: Purpose) -> Result<(), String>;
+    /// Records that the reader may go on reading a file.
+    fn lose(&self, file: &Arc<Self::File>);
+    /// Frees the pages of the reader's claims, which stay mapped. Returns whether they are free.
+    fn free_claims(&self) -> bool;
+    /// Charges the user for the reader's claims.
+    fn charge_claims(&self);
 }
 
 /// Wakes one waiting thread.

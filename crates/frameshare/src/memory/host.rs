@@ -6,6 +6,7 @@ use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, length,
 };
 use crate::sys::{Label, Mapping, SealedAgainst, Words, check_memfd, memfd, store_bytes};
+use frameshare_core::exporter::accounts::MemoryFile;
 use frameshare_protocol::MemoryKind;
 use std::{
     io,
@@ -56,16 +57,6 @@ impl HostFile {
         Ok(Self { is_reusable: true, ..Self::new(name, size)? })
     }
 
-    /// Returns whether the file may be used again when its last holder but one drops it.
-    pub(crate) fn is_reusable(&self) -> bool {
-        self.is_reusable
-    }
-
-    /// Size in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
     /// The file as words.
     pub(crate) fn words(&self) -> &Words {
         &self.words
@@ -75,13 +66,22 @@ impl HostFile {
     pub(crate) fn store(&self, bytes: &[u8]) {
         store_bytes(&self.words, 0, bytes);
     }
+}
 
-    /// Returns whether a charged user was given the file ([`Accounts`](super::Accounts)).
-    pub(crate) fn is_given(&self) -> bool {
+impl MemoryFile for HostFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_reusable(&self) -> bool {
+        self.is_reusable
+    }
+
+    fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_given(&self) {
+    fn note_given(&self) {
         self.is_given.store(true, Ordering::Relaxed);
     }
 }

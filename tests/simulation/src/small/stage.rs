@@ -82,7 +82,6 @@ pub fn reader(policy: Policy) -> Behaviour {
         credit: 1,
         max_queued: 1,
         peer,
-        limit: None,
         on_gpu: true,
         max_gop_bytes: 0,
         holds_us: 0,

@@ -6,7 +6,11 @@
 //! Each method is a system call, and a preemption point. `peek` methods are for conditions of
 //! blocked tasks.
 
-use super::{memory::Memory, words::SharedPage};
+use super::{
+    files::{Bytes, HostFile},
+    memory::Memory,
+    words::SharedPage,
+};
 use crate::{
     task::{is_dying, now, step},
     time::Time,
@@ -30,12 +34,12 @@ pub enum File {
     Slot(Memory),
     /// The object that importers need for all slots of a generation.
     Pool,
-    /// A payload of this length.
-    Payload(Arc<Vec<u8>>),
+    /// A payload, as the exporter holds it.
+    Payload(Arc<HostFile>),
+    /// A payload, as a reader receives it.
+    Bytes(Bytes),
     /// The pages, the fence and the wake-up word of a reader.
     Welcome(Box<Shares>),
-    /// Kept units: their sequence numbers.
-    Units(Arc<Vec<u64>>),
 }
 
 /// The shared objects that a reader gets with its `Welcome`.
@@ -158,7 +162,12 @@ impl Channel {
         }
         let has_room = ends.to_reader.len() < ends.room;
         if has_room && !is_dying() {
-            ends.to_reader.push_back((message.to_vec(), files.to_vec()));
+            // A descriptor in flight is no holder in the exporter.
+            let files = files.iter().map(|file| match file {
+                File::Payload(file) => File::Bytes(file.bytes().clone()),
+                other => other.clone(),
+            });
+            ends.to_reader.push_back((message.to_vec(), files.collect()));
             ends.sent = now();
             ends.note_place(message);
         }

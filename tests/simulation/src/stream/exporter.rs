@@ -5,12 +5,13 @@
 
 use super::{
     channel::{Channel, File, Interrupt, Received, Shares, WakeWord},
+    files::Files,
     gpu::{Fences, Gpu, Signals, Written},
     memory::Memory,
     outcome::{self, Outcome},
     record::{KeptAlive, Record},
     rules,
-    system::{Connection, Files, Shortages, Simulated, Slot, instant, time_of},
+    system::{Connection, Shortages, Simulated, Slot, instant, time_of},
     words::SharedPage,
 };
 use crate::{
@@ -22,14 +23,16 @@ use crate::{
 use frameshare_core::{
     Drained,
     exporter::{
+        accounts,
         ending::Ending,
         limits::Limits,
-        link::{Delivery, Link, Packet, Start},
+        link::{self, Delivery, Link, Packet, Start},
         parts::{Content, Urgency},
         peer::Peer,
         service::{self, Watched, ending_of},
         slot::{NoSlot, Purpose, Vacancy},
         state::{Attempt, Left, State, Turn},
+        system::Account,
         unit::Unit,
         unpublished::{NotPublished, Unpublished},
         wait::{Awaited, Plan, Wait},
@@ -67,8 +70,6 @@ pub struct Request {
     pub peer: Peer,
     /// Its Hello.
     pub hello: Hello,
-    /// Its queue page takes so many bytes of payloads, if its user is charged.
-    pub limit: Option<u64>,
 }
 
 /// An exporter. Clones share it.
@@ -224,11 +225,10 @@ impl Exporter {
     pub fn new(process: Process, settings: &Settings, record: &Rc<Record>) -> Self {
         let Settings { kind, fence, limits, shortages, whole_descriptors, inspect } = settings.clone();
         let metadata = vec![Vec::new(); limits.max_slots as usize];
-        let allocated = record.allocated.clone();
-        let careless = record.careless.clone();
+        let files = Files::new(limits.max_retired_bytes, record.allocated.clone(), record.careless.clone());
         let gpu = Gpu::new(if kind.is_gpu() { shortages.gpu } else { 0 });
         let signals = Signals::new(gpu.clone());
-        let system = Simulated { process, kind, gpu, shortages, allocated, careless, metadata };
+        let system = Simulated { process, kind, gpu, shortages, files, metadata };
         let memory = Selected { kind, why: String::new() };
         Self(Rc::new(Shared {
             is_locked: Cell::new(false),
@@ -378,7 +378,7 @@ impl Exporter {
     /// [`Failed::Closed`].
     pub fn adopt(&self, memory: &Memory, id: u64) -> Result<Slot, Failed> {
         let (kind, size) = (memory.kind(), memory.size());
-        let adopted = self.with(|state| state.adopt(kind, memory.clone(), size, id));
+        let adopted = self.with(|state| state.adopt(kind, memory.clone().into(), size, id));
         adopted.map_err(|_| Failed::Closed)
     }
 
@@ -681,13 +681,26 @@ impl Exporter {
 
     /// Admits a reader, or refuses it.
     fn admit(&self, request: Request) {
-        let Request { channel, peer, hello, limit } = request;
+        let Request { channel, peer, hello } = request;
         let left = Left { files: None, all_files: 0, memory: None };
         let kind = self.0.kind;
         let credit = match self.with(|state| state.promise(&peer, hello.credit, left)) {
             Ok(credit) => credit,
             Err(refusal) => return self.refuse(&channel, &peer, &refusal),
         };
+        let is_charged = !peer.is_trusted;
+        let sizes = [page::queue_size(credit as usize), page::claims_size(credit as usize)];
+        let [queue_size, claims_size] = sizes.map(|size| size as u64);
+        let files = self.with(|state| state.system().files.clone());
+        let account = files.account(peer.uid, is_charged, claims_size);
+        let refuse_full = |channel: &Channel, full| {
+            Outcome::RefusedAccount.reach();
+            self.with(|state| state.end_promise());
+            self.refuse(channel, &peer, &Ending::new(Reason::LimitExceeded, full));
+        };
+        if let Err(full) = account.check(queue_size + claims_size) {
+            return refuse_full(&channel, full);
+        }
         let in_place = kind == MemoryKind::Host || hello.memory.contains(&kind);
         let choice = Selected { kind: FenceKind::None, why: String::new() };
         let (choice, downloads) = match (kind.is_gpu(), in_place) {
@@ -699,6 +712,10 @@ impl Exporter {
             },
         };
         pause("make the pages of a reader");
+        let queue_file = files.other(queue_size, is_charged);
+        if let Err(full) = account.give(&queue_file, accounts::Purpose::Other) {
+            return refuse_full(&channel, full);
+        }
         let quiet = if self.0.whole_descriptors { page::queue::ENTRIES } else { usize::MAX };
         let queue = SharedPage::with_quiet_words(page::queue_size(credit as usize), quiet);
         let claims = SharedPage::new(page::claims_size(credit as usize));
@@ -743,12 +760,14 @@ impl Exporter {
         let info = state.new_reader(&peer, &hello, credit);
         let id = info.id;
         let before = state.next_sequence();
-        let numbers: Vec<_> = units.iter().map(|unit| unit.descriptor.sequence.0).collect();
+        let numbers: Vec<_> =
+            units.iter().flat_map(|unit| unit.descriptor.sequence.0.to_le_bytes()).collect();
         let packets: Vec<_> = (!numbers.is_empty())
             .then(|| {
-                let (count, size) = (numbers.len() as u32, (8 * RECORD * numbers.len()) as u64);
+                let (count, size) = (units.len() as u32, (8 * RECORD * units.len()) as u64);
                 let message = ToReader::KeptUnits { before, count, size };
-                Packet::with_file(&message, File::Units(Arc::new(numbers)), size).expect("it is short")
+                let file = File::Payload(files.payload(&numbers, is_charged));
+                Packet::with_file(&message, file, size).expect("it is short")
             })
             .into_iter()
             .collect();
@@ -757,7 +776,7 @@ impl Exporter {
             producer,
             next,
             fence: fences,
-            files: Files::new(limit),
+            files: link::Files::new(account, queue_file),
             start,
             choice,
             downloads,

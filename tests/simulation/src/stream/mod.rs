@@ -17,6 +17,7 @@
 
 mod channel;
 pub(crate) mod exporter;
+mod files;
 pub(crate) mod gpu;
 mod memory;
 mod outcome;
@@ -191,7 +192,7 @@ impl Setting {
             max_queued_bytes: *choices.among(&[1 << 20, 3 * 4096]),
             max_queued_time: Duration::from_millis(*choices.among(&[2000, 20])),
             fence_timeout,
-            max_retired_bytes: *choices.among(&[1 << 20, 2 * 4096]),
+            max_retired_bytes: *choices.among(&[1 << 20, 2 * 4096, 20_000]),
             max_gop_bytes: *choices.among(&[1 << 20, 3 * 4200]),
         };
         let shortages = match has_faults {
@@ -238,7 +239,6 @@ fn behaviour(choices: &mut Choices, index: u32, kind: MemoryKind, is_regular: bo
         credit: choices.choose(5),
         max_queued: choices.choose(4),
         peer,
-        limit: is_other.then_some(*choices.among(&[1 << 20, 20_000])),
         on_gpu: kind.is_gpu() && !is_other && !choices.chance(3),
         max_gop_bytes: *choices.among(&[1 << 20, 0]),
         holds_us: *choices.among(&[0, 50, 5000]),

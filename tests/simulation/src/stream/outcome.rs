@@ -10,6 +10,7 @@ crate::outcomes! {
     pub enum Outcome {
         Joined = "reader: joined",
         RefusedCredit = "reader: refused, no credit left",
+        RefusedAccount = "reader: refused, the account of its user is full",
         Left = "reader: left",
         EvictedSlow = "reader: evicted, too slow",
         EvictedLimit = "reader: evicted, beyond a limit",
@@ -61,6 +62,8 @@ crate::outcomes! {
         Downloaded = "exporter: downloaded a frame",
         DownloadFailed = "exporter: a download failed",
         GpuFailed = "exporter: its GPU failed",
+        UsedAgain = "exporter: used kept memory again",
+        AccountFull = "exporter: an account was full",
         GpuBusy = "exporter: GPU work was under way",
         Unwritten = "exporter: a frame without readers was being written",
         Shortage = "exporter: a message waited for descriptors",

@@ -5,6 +5,7 @@
 use super::{
     channel::{Channel, File, Received, Shares, WakeWord},
     exporter::{Exporter, OVERSIZED, Request},
+    files::Bytes,
     gpu::take_time,
     memory::Memory,
     outcome::Outcome,
@@ -32,7 +33,7 @@ use frameshare_protocol::{
     page::queue,
 };
 use frameshare_queue::{Consumer, Sleeper};
-use std::{cell::Cell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 
 /// The behaviour of a reader.
 #[derive(Clone, Debug)]
@@ -46,7 +47,6 @@ pub struct Behaviour {
     /// Its process and user.
     pub peer: Peer,
     /// Bytes that its user may be charged for, if it is charged.
-    pub limit: Option<u64>,
     /// It reads frames on a GPU.
     pub on_gpu: bool,
     /// It takes kept units of so many bytes.
@@ -158,10 +158,10 @@ pub struct Reader {
     channel: Channel,
     consumer: Rc<Consumer<SharedPage>>,
     shares: Shares,
-    order: Order<Arc<Vec<u64>>>,
+    order: Order<Bytes>,
     progress: Progress,
     ending: Ending,
-    kept: Kept<Arc<Vec<u64>>>,
+    kept: Kept<Bytes>,
     last_unit: u64,
     generations: Generations<Rc<Imports>, Rc<Import>>,
     sleeping: Sleeping<WakeWord>,
@@ -199,12 +199,7 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         host_fallback: true,
         max_gop_bytes: behaviour.max_gop_bytes,
     };
-    exporter.connect(Request {
-        channel: channel.clone(),
-        peer: behaviour.peer,
-        hello,
-        limit: behaviour.limit,
-    });
+    exporter.connect(Request { channel: channel.clone(), peer: behaviour.peer, hello });
     let is_answered =
         block("wait for the answer", Some(now() + Duration::from_secs(20)), || channel.peek_from_exporter());
     let answer = if is_answered { channel.receive_from_exporter() } else { Received::Nothing };
@@ -542,7 +537,7 @@ impl Reader {
             if self.kept.is_due()
                 && let Some((units, at)) = self.kept.next_record().map_err(violated)?
             {
-                let number = units[at / RECORD];
+                let number = units.number(at / RECORD);
                 self.kept.pass(Sequence(number), at + RECORD).map_err(violated)?;
                 self.progress.deliver_kept();
                 return Ok(Some(Item::Unit(number)));
@@ -625,7 +620,7 @@ impl Reader {
         Held { entry, sequence, tag, import, is_fenced }
     }
 
-    fn apply(&mut self, before: Sequence, message: Ordered<Arc<Vec<u64>>>) -> Option<Item> {
+    fn apply(&mut self, before: Sequence, message: Ordered<Bytes>) -> Option<Item> {
         // A message is due once it is sent, and the head has passed the frames before it.
         let head = &frameshare_queue::Page::words(&self.shares.queue)[queue::HEAD];
         self.item_since = self.channel.sent().max(head.stored());
@@ -711,7 +706,7 @@ impl Reader {
                 Ok(())
             }
             Arrival::Unread(before, Unread::KeptUnits { count, size }) => {
-                let Some(File::Units(units)) = file else { panic!("kept units without their file") };
+                let Some(File::Bytes(units)) = file else { panic!("kept units without their file") };
                 assert!(self.taken == 0, "kept units behind a frame");
                 self.kept.count(size).map_err(violated)?;
                 let units = KeptUnits::new(units, count as usize * RECORD, count, before);
@@ -776,7 +771,7 @@ impl Reader {
 fn content(payload: Payload, file: Option<&File>) -> Vec<u8> {
     match (payload, file) {
         (Payload::Inline(bytes), _) => bytes,
-        (Payload::Sealed(_), Some(File::Payload(bytes))) => bytes.to_vec(),
+        (Payload::Sealed(length), Some(File::Bytes(bytes))) => bytes.load(length as usize),
         (Payload::Sealed(_), _) => panic!("a payload without its file"),
     }
 }

@@ -4,8 +4,9 @@
 
 use super::{
     channel::{Channel, File, Interrupt, WakeWord},
+    files::{Account, Allocation, Files, HostFile},
     gpu::{Copier, Fences, Gpu, Signals, Work},
-    memory::{Careless, Memory, Observed},
+    memory::Memory,
     outcome::Outcome,
     words::SharedPage,
 };
@@ -18,16 +19,9 @@ use frameshare_core::exporter::{
     shortage::Unsendable,
     system::{self, Sent, System},
 };
-use frameshare_protocol::{AreaIndex, MemoryKind, Plane, Sequence, SlotId};
+use frameshare_protocol::{AreaIndex, MemoryKind, Plane, SlotId};
 use frameshare_queue::Sleeper;
-use std::{
-    cell::OnceCell,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Instant,
-};
+use std::{cell::OnceCell, sync::Arc, time::Instant};
 
 thread_local! {
     /// The instant that stands for the start of a run.
@@ -72,10 +66,8 @@ pub struct Simulated {
     pub gpu: Gpu,
     /// The calls that the system refuses.
     pub shortages: Shortages,
-    /// All memory that was ever allocated.
-    pub allocated: Arc<Mutex<Vec<Observed>>>,
-    /// Processes that may read what is written meanwhile.
-    pub careless: Careless,
+    /// Its memory.
+    pub files: Files,
     /// Metadata by area.
     pub metadata: Vec<Vec<u8>>,
 }
@@ -87,12 +79,16 @@ pub struct Slot(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     id: SlotId,
-    memory: Memory,
+    allocation: Allocation,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let must_wait = frees_imports_first(self.memory.kind()) && self.memory.is_imported();
+        let memory = &self.allocation.memory;
+        let must_wait = frees_imports_first(memory.kind()) && memory.is_imported();
+        if let Some(file) = &self.allocation.file {
+            file.end_slot();
+        }
         assert!(is_dying() || !must_wait, "memory is freed before its imports");
     }
 }
@@ -100,31 +96,32 @@ impl Drop for Inner {
 impl Slot {
     /// Its memory.
     pub fn memory(&self) -> &Memory {
-        &self.0.memory
+        &self.0.allocation.memory
     }
 }
 
 impl system::Slot for Slot {
     type Attachment = File;
+    type File = HostFile;
 
     fn id(&self) -> SlotId {
         self.0.id
     }
 
     fn size(&self) -> u64 {
-        self.0.memory.size()
+        self.0.allocation.size
     }
 
     fn is_in_host(&self) -> bool {
-        !self.0.memory.kind().is_gpu()
+        !self.memory().kind().is_gpu()
     }
 
     fn is_dma_buf(&self) -> bool {
-        self.0.memory.kind() == MemoryKind::DmaBuf
+        self.memory().kind() == MemoryKind::DmaBuf
     }
 
-    fn is_given(&self) -> bool {
-        false
+    fn file(&self) -> Option<&Arc<HostFile>> {
+        self.0.allocation.file.as_ref()
     }
 
     fn is_registered(&self) -> bool {
@@ -140,7 +137,7 @@ impl system::Slot for Slot {
     }
 
     fn handle(&self) -> (Vec<u8>, Option<File>) {
-        (vec![1], Some(File::Slot(self.0.memory.clone())))
+        (vec![1], Some(File::Slot(self.memory().clone())))
     }
 }
 
@@ -164,12 +161,14 @@ impl system::Allocator for Allocator {
 }
 
 impl system::Attachment for File {
+    type File = HostFile;
+
     fn frees_memory(&self) -> bool {
         matches!(self, Self::Slot(_))
     }
 
-    fn is_payload(&self) -> bool {
-        matches!(self, Self::Payload(_))
+    fn payload(&self) -> Option<&Arc<HostFile>> {
+        if let Self::Payload(file) = self { Some(file) } else { None }
     }
 }
 
@@ -275,54 +274,6 @@ impl Drop for Connection {
     }
 }
 
-/// The memory that one reader was given, and its limit.
-#[derive(Debug, Default)]
-pub struct Files {
-    /// Its user is charged, for at most so many bytes of payloads.
-    pub limit: Option<u64>,
-    charged: AtomicU64,
-}
-
-impl Files {
-    /// The files of a reader whose user is charged for at most so many bytes, if it is.
-    pub fn new(limit: Option<u64>) -> Self {
-        Self { limit, charged: AtomicU64::new(0) }
-    }
-
-    fn charge(&self, bytes: u64) -> Result<(), String> {
-        let Some(limit) = self.limit else { return Ok(()) };
-        if self.charged.load(Relaxed) + bytes > limit {
-            return Err("the account of its user is full".into());
-        }
-        self.charged.fetch_add(bytes, Relaxed);
-        Ok(())
-    }
-}
-
-impl system::Files for Files {
-    type Slot = Slot;
-    type Attachment = File;
-
-    fn is_charged(&self) -> bool {
-        self.limit.is_some()
-    }
-
-    fn give_slot(&self, _: &Slot) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn give_payload(&mut self, payload: &File, _: Sequence) -> Result<(), String> {
-        match payload {
-            File::Payload(bytes) => self.charge(bytes.len() as u64),
-            _ => Ok(()),
-        }
-    }
-
-    fn note_released(&mut self, _: Sequence) {}
-
-    fn note_end(&mut self) {}
-}
-
 /// A format: raw video without a layout.
 #[derive(Debug)]
 pub struct Video;
@@ -346,20 +297,15 @@ impl Simulated {
     ///
     /// # Errors
     /// `None` if there is none.
-    pub fn allocate(&self, kind: MemoryKind, size: u64) -> Option<Memory> {
+    pub fn allocate(&self, kind: MemoryKind, size: u64) -> Option<Allocation> {
         step("allocate");
-        if chance(self.shortages.memory) {
-            return None;
-        }
-        let memory = Memory::new(kind, size, &self.careless);
-        self.allocated.lock().unwrap_or_else(|error| error.into_inner()).push(memory.observe());
-        Some(memory)
+        (!chance(self.shortages.memory)).then(|| self.files.slot(kind, size))
     }
 }
 
 impl System for Simulated {
     type Slot = Slot;
-    type Memory = Memory;
+    type Memory = Allocation;
     type Allocator = Allocator;
     type AdoptedId = u64;
     type MemoryError = ();
@@ -367,7 +313,8 @@ impl System for Simulated {
     type Connection = Connection;
     type Sleepers = Sleepers;
     type Page = SharedPage;
-    type Files = Files;
+    type File = HostFile;
+    type Account = Account;
     type Waiter = Interrupt;
     type Gpu = Gpu;
     type GpuError = String;
@@ -394,25 +341,25 @@ impl System for Simulated {
         Ok(Allocator(kind))
     }
 
-    fn slot(&self, id: SlotId, _: bool, memory: Memory) -> Slot {
-        Slot(Arc::new(Inner { id, memory }))
+    fn slot(&self, id: SlotId, _: bool, allocation: Allocation) -> Slot {
+        Slot(Arc::new(Inner { id, allocation }))
     }
 
     fn share_within_process(&self, _: &Slot) {}
 
     fn kept_bytes(&self) -> u64 {
-        0
+        self.files.kept()
     }
 
     fn is_mps_client(&self) -> bool {
         false
     }
 
-    fn payload(&self, bytes: &[u8], _: bool) -> Result<File, Unsendable> {
+    fn payload(&self, bytes: &[u8], is_charged: bool) -> Result<File, Unsendable> {
         if chance(self.shortages.payloads) {
             return Err(Unsendable { why: "no memory".into(), is_exhausted: true });
         }
-        Ok(File::Payload(Arc::new(bytes.to_vec())))
+        Ok(File::Payload(self.files.payload(bytes, is_charged)))
     }
 
     fn store_metadata(&mut self, area: AreaIndex, metadata: &[u8]) -> Option<u32> {

@@ -4,6 +4,7 @@
 
 mod backlog;
 mod cannot_adopt;
+mod files;
 mod imports;
 mod leases;
 mod outbox;
@@ -14,6 +15,7 @@ mod start;
 
 pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use cannot_adopt::CannotAdopt;
+pub use files::Files;
 pub use imports::Imports;
 pub use leases::Leases;
 pub use outbox::Outbox;
@@ -28,7 +30,7 @@ use super::{
     peer::Peer,
     shortage::Unsendable,
     statistics::ReaderStats,
-    system::{Allocator, Connection, Files, Slot, System},
+    system::{Allocator, Connection, Slot, System},
     unit::Unit,
 };
 use crate::selected::Selected;
@@ -69,7 +71,7 @@ pub struct Link<S: System> {
     backlog: Backlog<S::Attachment>,
     /// The slots that it knows.
     pub imports: Imports,
-    files: S::Files,
+    files: Files<S::Account>,
     /// The reader's process, and its Hello.
     peer: Peer,
     hello: Hello,
@@ -97,7 +99,7 @@ pub struct Delivery<S: System> {
     /// The fence.
     pub fence: S::Fence,
     /// The memory that it was given.
-    pub files: S::Files,
+    pub files: Files<S::Account>,
     /// The first unit that it gets.
     pub start: Start,
     /// The kind of fence, and the reason for it.

@@ -78,7 +78,7 @@ impl<A: Attachment> Packet<A> {
 
     /// The file of its payload, if it has one.
     pub(super) fn payload_file(&self) -> Option<&A> {
-        self.attachments.iter().find(|attachment| attachment.is_payload())
+        self.attachments.iter().find(|attachment| attachment.payload().is_some())
     }
 
     /// The encoded message.

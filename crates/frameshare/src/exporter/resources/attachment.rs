@@ -28,6 +28,8 @@ pub enum Attachment {
 }
 
 impl core::Attachment for Attachment {
+    type File = HostFile;
+
     fn frees_memory(&self) -> bool {
         match self {
             // Closing them frees their descriptors at once, which an exporter may lack.
@@ -37,8 +39,8 @@ impl core::Attachment for Attachment {
         }
     }
 
-    fn is_payload(&self) -> bool {
-        matches!(self, Self::Payload(_))
+    fn payload(&self) -> Option<&Arc<HostFile>> {
+        if let Self::Payload(file) = self { Some(file) } else { None }
     }
 }
 

@@ -2,20 +2,20 @@
 
 //! The system and the GPU of an exporter. Each object owns its fields, and decides nothing.
 
+mod account;
 mod attachment;
 mod connection;
 mod copier;
 mod copies;
-mod files;
 pub mod in_flight;
 mod link_fence;
 mod liveness;
 mod metadata_pages;
 mod signals;
 
+pub use account::ReaderAccount;
 pub use attachment::{Attachment, is_exhausted, is_shortage};
 pub use connection::Connection;
-pub use files::Files;
 pub use link_fence::LinkFence;
 pub use liveness::Liveness;
 pub use metadata_pages::{LargeAreas, Metadata};
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     Interrupt,
     fence::{ExporterFence, Signals},
-    memory::{Accounts, Allocation, MemoryError, same_process},
+    memory::{Accounts, Allocation, MemoryError, host::HostFile, same_process},
     sys::{Fences, Label, PendingFences, Sleepers, Words, monotonic_ns},
     video::{VideoFormat, period_ns},
 };
@@ -156,7 +156,8 @@ impl System for Resources {
     type Connection = Connection;
     type Sleepers = Sleepers;
     type Page = Words;
-    type Files = Files;
+    type File = HostFile;
+    type Account = ReaderAccount;
     type Waiter = Interrupt;
     type Gpu = Gpu;
     type GpuError = frameshare_cuda::Error;

@@ -11,7 +11,7 @@ use crate::{
     exporter::{
         delivery::download_target,
         error::SetupError,
-        resources::{Connection, Files, LinkFence, Liveness, in_flight},
+        resources::{Connection, LinkFence, Liveness, ReaderAccount, in_flight},
         state::{Promise, Route, Shared, Shares},
     },
     memory::{Purpose, host::HostFile},
@@ -20,7 +20,7 @@ use crate::{
 };
 use frameshare_core::exporter::{
     ending::Ending,
-    link::{Delivery, Link, Start},
+    link::{Delivery, Files, Link, Start},
     state::Left,
 };
 use frameshare_protocol::{
@@ -134,7 +134,7 @@ fn try_to_admit(
                 producer,
                 next,
                 fence,
-                files: Files::new(promise.account, queue, claims),
+                files: Files::new(ReaderAccount { account: promise.account, claims }, queue),
                 start,
                 choice,
                 downloads,

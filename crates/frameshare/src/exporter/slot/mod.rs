@@ -12,7 +12,7 @@ use super::{error::Interrupted, resources::Attachment};
 use crate::{
     foreign::Foreign,
     gpu::DropWhenIdle,
-    memory::{Address, Allocation, MemoryError},
+    memory::{Address, Allocation, MemoryError, host::HostFile},
     sys::DmaBufId,
 };
 use frameshare_core::exporter::system as core;
@@ -153,6 +153,7 @@ impl Slot {
 
 impl core::Slot for Slot {
     type Attachment = Attachment;
+    type File = HostFile;
 
     #[inline]
     fn id(&self) -> SlotId {
@@ -174,8 +175,8 @@ impl core::Slot for Slot {
         self.0.memory.dma_buf().is_some()
     }
 
-    fn is_given(&self) -> bool {
-        self.0.memory.file().is_some_and(|file| file.is_given())
+    fn file(&self) -> Option<&Arc<HostFile>> {
+        self.0.memory.file()
     }
 
     fn is_registered(&self) -> bool {

@@ -2,13 +2,10 @@
 
 //! Memory files that one reader was given, and when each of them may be used again.
 
-use super::attachment::Attachment;
-use crate::{
-    exporter::slot::Slot,
-    memory::{Account, Purpose, host::HostFile},
-    sys::Words,
+use crate::exporter::{
+    accounts::{MemoryFile, Purpose},
+    system::{Account, Attachment, Slot},
 };
-use frameshare_core::exporter::system as core;
 use frameshare_protocol::Sequence;
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,42 +17,48 @@ const MAX_UNREAD: usize = 256;
 /// when the reader does not read the file any more: a payload after a later frame, all others after
 /// the reader's end.
 #[derive(Debug)]
-pub struct Files {
-    account: Account,
+pub struct Files<A: Account> {
+    account: A,
     /// The queue page of a charged user, to be used again.
-    queue: Option<Arc<HostFile>>,
-    claims: Words,
+    queue: Option<Arc<A::File>>,
     /// Payload files that may be used again, each with the first frame that can follow it.
-    unread: VecDeque<(Sequence, Arc<HostFile>)>,
+    unread: VecDeque<(Sequence, Arc<A::File>)>,
     /// The reader has ended: it reads no page and no payload any more.
     is_over: bool,
 }
 
-impl Files {
+impl<A: Account> Files<A> {
     /// The files of a connection. The user is charged for the queue already.
-    pub fn new(account: Account, queue: Arc<HostFile>, claims: Words) -> Self {
+    pub fn new(account: A, queue: Arc<A::File>) -> Self {
         // Else its descriptor is not needed once it is sent.
         let queue = account.is_charged().then_some(queue);
-        Self { account, queue, claims, unread: VecDeque::new(), is_over: false }
+        Self { account, queue, unread: VecDeque::new(), is_over: false }
     }
-}
 
-impl core::Files for Files {
-    type Slot = Slot;
-    type Attachment = Attachment;
-
-    fn is_charged(&self) -> bool {
+    /// Returns whether the reader's user is charged.
+    pub fn is_charged(&self) -> bool {
         self.account.is_charged()
     }
 
-    fn give_slot(&self, slot: &Slot) -> Result<(), String> {
-        let Some(file) = slot.0.memory.file() else { return Ok(()) };
-        self.account.give(file, Purpose::Slot).map_err(|full| full.to_string())
+    /// Charges for a slot.
+    ///
+    /// # Errors
+    /// The reason, for people, if the account is full.
+    pub fn give_slot(&self, slot: &impl Slot<File = A::File>) -> Result<(), String> {
+        slot.file().map_or(Ok(()), |file| self.account.give(file, Purpose::Slot))
     }
 
-    fn give_payload(&mut self, payload: &Attachment, next: Sequence) -> Result<(), String> {
-        let Attachment::Payload(file) = payload else { return Ok(()) };
-        self.account.give(file, Purpose::Other).map_err(|full| full.to_string())?;
+    /// Charges for the file of a payload in front of the frame `next`.
+    ///
+    /// # Errors
+    /// As [`Files::give_slot`].
+    pub fn give_payload(
+        &mut self,
+        payload: &impl Attachment<File = A::File>,
+        next: Sequence,
+    ) -> Result<(), String> {
+        let Some(file) = payload.payload() else { return Ok(()) };
+        self.account.give(file, Purpose::Other)?;
         if file.is_reusable() {
             self.unread.push_back((next, file.clone()));
         }
@@ -67,18 +70,20 @@ impl core::Files for Files {
         Ok(())
     }
 
-    /// Before a reader takes a frame, it reads all payloads in front of it.
-    fn note_released(&mut self, released: Sequence) {
+    /// Drops payloads that are read. `released` is behind the last frame that the reader took and
+    /// released: before it takes a frame, it reads all payloads in front of it.
+    pub fn note_released(&mut self, released: Sequence) {
         let read = self.unread.iter().take_while(|(next, _)| *next < released).count();
         self.unread.drain(..read);
     }
 
-    fn note_end(&mut self) {
+    /// Records that the reader has closed its connection, or ended.
+    pub fn note_end(&mut self) {
         self.is_over = true;
     }
 }
 
-impl Drop for Files {
+impl<A: Account> Drop for Files<A> {
     fn drop(&mut self) {
         if !self.is_over {
             let payloads = self.unread.iter().map(|(_, file)| file);
@@ -86,8 +91,8 @@ impl Drop for Files {
         }
         // The claims are the reader's to write, so that the page cannot be used again. A reader
         // that has ended writes none that matters.
-        if self.account.is_charged() && !(self.is_over && self.claims.free_pages().is_ok()) {
-            self.account.charge(8 * self.claims.len() as u64);
+        if self.account.is_charged() && !(self.is_over && self.account.free_claims()) {
+            self.account.charge_claims();
         }
     }
 }
