@@ -9,6 +9,7 @@ use super::{
     gpu::{Fences, Gpu, Signals, Written},
     memory::Memory,
     outcome::{self, Outcome},
+    process,
     record::{KeptAlive, Record},
     rules,
     system::{Connection, Shortages, Simulated, Slot, instant, time_of},
@@ -790,6 +791,8 @@ impl Exporter {
             reports_exit: true,
             in_flight: 0,
         };
+        let process = process::of_reader(peer.pid);
+        self.0.record.events_before.borrow_mut().insert(process, self.0.record.events.get());
         state.link(Link::new(info, peer, connection, delivery), &welcome, last, target.take());
         state.send_kept_units(id, &packets);
     }

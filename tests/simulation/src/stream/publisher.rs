@@ -152,8 +152,12 @@ impl Application {
 
     fn send_event(&self) {
         let (sticky, long) = (chance(2), chance(3));
-        let payload = vec![1; if long { 70_000 } else { 10 }];
-        self.exporter.with(|state| state.send_event(4, sticky, payload));
+        self.exporter.with(|state| {
+            let number = self.record.events.get() + 1;
+            self.record.events.set(number);
+            let payload = number.to_le_bytes().repeat(if long { 9000 } else { 1 });
+            state.send_event(4, sticky, payload);
+        });
     }
 
     /// A number of a reader, present or not.

@@ -163,6 +163,8 @@ pub struct Reader {
     ending: Ending,
     kept: Kept<Bytes>,
     last_unit: u64,
+    /// The number of the last event; 0 at first.
+    last_event: u64,
     generations: Generations<Rc<Imports>, Rc<Import>>,
     sleeping: Sleeping<WakeWord>,
     first: Sequence,
@@ -227,6 +229,7 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         ending: Ending::default(),
         kept: Kept::new(behaviour.max_gop_bytes),
         last_unit: 0,
+        last_event: 0,
         generations: Generations::default(),
         sleeping: Sleeping::new(word),
         shares: *shares,
@@ -292,7 +295,12 @@ impl Reader {
         trace!("ends: received {}, lost {}", self.progress.received(), self.progress.lost());
         if let Some(Over::End(end)) = &over {
             match end {
-                End::Closed(Reason::Stopped, _) => Outcome::EndStopped.reach(),
+                End::Closed(Reason::Stopped, _) => {
+                    Outcome::EndStopped.reach();
+                    let (last, sent) = (self.last_event.max(self.events_before()), self.record.events.get());
+                    let may_lack_some = !self.record.is_drained.get() || is_dying();
+                    assert!(may_lack_some || last == sent, "the last event was {last}, and not {sent}");
+                }
                 End::Closed(..) => {
                     assert!(!self.behaviour.is_blameless, "a reader was cut off: {end:?}");
                     Outcome::EndCutOff.reach();
@@ -627,7 +635,10 @@ impl Reader {
         self.message_place = self.message_place.max(before);
         match message {
             Ordered::Format(..) => Outcome::GotFormat.reach(),
-            Ordered::Event { .. } => Outcome::GotEvent.reach(),
+            Ordered::Event { sticky, payload, .. } => {
+                Outcome::GotEvent.reach();
+                self.check_event(sticky, &payload);
+            }
             Ordered::EndOfStream => {
                 Outcome::GotEnd.reach();
                 self.progress.end(before);
@@ -648,6 +659,21 @@ impl Reader {
             }
         }
         Some(Item::Other)
+    }
+
+    /// No event is lost, comes twice or out of order. Sticky ones from before the reader joined come
+    /// first.
+    fn check_event(&mut self, sticky: bool, payload: &[u8]) {
+        let number = u64::from_le_bytes(payload[..8].try_into().expect("it has eight bytes"));
+        assert!(payload.chunks(8).all(|part| part == number.to_le_bytes()), "an event is torn");
+        let (before, last) = (self.events_before(), self.last_event);
+        let is_next = if number > before { number == last.max(before) + 1 } else { sticky && number > last };
+        assert!(is_next, "event {number} came after event {last} and {before} before it joined");
+        self.last_event = number;
+    }
+
+    fn events_before(&self) -> u64 {
+        self.record.events_before.borrow()[&self.process]
     }
 
     fn retire(&mut self, generation: u32) {

@@ -28,6 +28,10 @@ pub const LATE: Duration = Duration::from_millis(2);
 pub struct Record {
     /// The tag of each published frame.
     pub published: RefCell<BTreeMap<Sequence, u64>>,
+    /// Number of events that were sent.
+    pub events: Cell<u64>,
+    /// Number of events that were sent before a reader joined, by its process.
+    pub events_before: RefCell<BTreeMap<Process, u64>>,
     /// The connections, by the process of their reader.
     pub channels: RefCell<BTreeMap<Process, Channel>>,
     /// All memory that was allocated.
