@@ -7,7 +7,7 @@ use crate::{
         Outcome,
         exporter::{Exporter, Frame, Settings},
         gpu::Written,
-        process::{EXPORTER, FATE, FIRST_PID},
+        process::{self, EXPORTER, FATE, FIRST_PID},
         reader::{self, Behaviour},
         record::Record,
         system::{Shortages, Simulated, Slot},
@@ -118,7 +118,8 @@ impl Stage {
     }
 
     /// Spawns a reader.
-    pub fn read(&self, process: u32, behaviour: Behaviour) {
+    pub fn read(&self, process: u32, mut behaviour: Behaviour) {
+        behaviour.peer.pid = process::pid_of(process);
         let Self { exporter, record } = self.clone();
         spawn(process, "reader", move || {
             reader::run(process, &exporter, &record, behaviour);

@@ -15,3 +15,8 @@ pub const FIRST_PID: u32 = 100;
 pub fn of_reader(pid: u32) -> Process {
     pid - FIRST_PID + EXPORTER + 1
 }
+
+/// The number by which the exporter knows a reader.
+pub fn pid_of(process: Process) -> u32 {
+    process - EXPORTER - 1 + FIRST_PID
+}
