@@ -116,14 +116,13 @@ pub enum Received<T> {
 
 impl Ends {
     fn note_place(&mut self, message: &[u8]) {
-        match ToReader::decode(message) {
-            Ok(ToReader::Welcome(welcome)) => self.live = welcome.live,
-            Ok(
-                ToReader::Format { before, .. }
-                | ToReader::Event { before, .. }
-                | ToReader::EndOfStream { before },
-            ) => self.place = self.place.max(before),
-            _ => {}
+        if let Ok(
+            ToReader::Format { before, .. }
+            | ToReader::Event { before, .. }
+            | ToReader::EndOfStream { before },
+        ) = ToReader::decode(message)
+        {
+            self.place = self.place.max(before);
         }
     }
 }
@@ -172,6 +171,11 @@ impl Channel {
             ends.note_place(message);
         }
         Ok(has_room)
+    }
+
+    /// Notes the first frame after the reader joined.
+    pub fn note_live(&self, live: Sequence) {
+        self.ends().live = live;
     }
 
     /// Time of the last message to the reader.

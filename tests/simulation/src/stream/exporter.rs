@@ -784,6 +784,7 @@ impl Exporter {
             cannot_adopt,
             hello,
         };
+        channel.note_live(state.next_sequence());
         let connection = Connection {
             channel,
             word: Some(word),
