@@ -208,7 +208,7 @@ impl Setting {
         let fence = *choices.among(&[FenceKind::Timeline, FenceKind::Event]);
         let exporter =
             exporter::Settings { kind, fence, limits, shortages, whole_descriptors: false, inspect: |_| () };
-        let plan = Plan::choose(choices);
+        let plan = Plan::choose(choices, kind);
         let readers = (0..count).map(|index| behaviour(choices, index, kind, is_regular)).collect();
         Self {
             exporter,

@@ -44,11 +44,12 @@ pub struct Plan {
 
 impl Plan {
     /// Chooses a plan.
-    pub fn choose(choices: &mut Choices) -> Self {
+    pub fn choose(choices: &mut Choices, kind: MemoryKind) -> Self {
         Self {
             acts: 5 + choices.choose(60),
             threads: 1 + u32::from(choices.chance(4)),
-            units: if choices.chance(4) { 2 + choices.choose(6) } else { 0 },
+            // Encoded streams are in host memory.
+            units: if choices.chance(3) && !kind.is_gpu() { 2 + choices.choose(6) } else { 0 },
             between_us: *choices.among(&[0, 100, 17_000]),
             adopts: choices.chance(4),
             gpu_us: *choices.among(&[0, 100, 5000]),
@@ -262,6 +263,9 @@ impl Application {
             length if chance(length) => Unit::Key,
             _ => Unit::Delta,
         };
+        if unit == Unit::Delta {
+            self.record.deltas.borrow_mut().insert(tag);
+        }
         let metadata = if chance(15) { OVERSIZED } else { choose(20) as usize };
         let frame = Frame { slot, written, tag, unit, metadata, is_late: chance(30) };
         let limit = chance(4).then(|| Duration::from_millis(u64::from(choose(20))));

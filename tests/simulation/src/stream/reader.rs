@@ -163,6 +163,8 @@ pub struct Reader {
     ending: Ending,
     kept: Kept<Bytes>,
     last_unit: u64,
+    /// The last frame or unit that was taken, and the time of its publication, or of the begin in ns.
+    last_taken: (Option<Sequence>, u64),
     /// The number of the last event; 0 at first.
     last_event: u64,
     generations: Generations<Rc<Imports>, Rc<Import>>,
@@ -229,6 +231,7 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         ending: Ending::default(),
         kept: Kept::new(behaviour.max_gop_bytes),
         last_unit: 0,
+        last_taken: (None, now().as_nanos()),
         last_event: 0,
         generations: Generations::default(),
         sleeping: Sleeping::new(word),
@@ -280,6 +283,7 @@ impl Reader {
                 Ok(Item::Unit(number)) => {
                     assert!(number > self.last_unit, "a kept unit came twice, or late");
                     self.last_unit = number;
+                    self.last_taken.0 = Some(Sequence(number));
                     Outcome::KeptUnits.reach();
                 }
                 Ok(Item::Other) => {}
@@ -616,6 +620,7 @@ impl Reader {
         let tag = descriptor.media_offset.unwrap_or_default();
         let published = self.record.published.borrow().get(&sequence).copied();
         assert_eq!(published, Some(tag), "frame {sequence} is another one than was published");
+        self.check_unit(sequence, tag, descriptor.published);
         if let Some(metadata) = self.order.take_metadata(sequence) {
             Outcome::Oversized.reach();
             assert_eq!(metadata, vec![tag as u8; OVERSIZED], "metadata of another frame");
@@ -659,6 +664,19 @@ impl Reader {
             }
         }
         Some(Item::Other)
+    }
+
+    /// A reader of an encoded stream gets no unit without the one that it depends on, unless it has
+    /// waited for a key unit for so long that there may be none.
+    fn check_unit(&mut self, sequence: Sequence, tag: u64, published: u64) {
+        let (last, since) = std::mem::replace(&mut self.last_taken, (Some(sequence), published));
+        let is_delta = self.record.deltas.borrow().contains(&tag);
+        let depends_on_lost = is_delta && last.is_none_or(|last| last.next() != sequence);
+        let has_waited = published.saturating_sub(since) >= 2_000_000_000 || !self.record.is_regular.get();
+        assert!(
+            !depends_on_lost || has_waited,
+            "unit {sequence} came without the one before it, after {last:?}"
+        );
     }
 
     /// No event is lost, comes twice or out of order. Sticky ones from before the reader joined come

@@ -28,6 +28,8 @@ pub const LATE: Duration = Duration::from_millis(2);
 pub struct Record {
     /// The tag of each published frame.
     pub published: RefCell<BTreeMap<Sequence, u64>>,
+    /// Tags of frames that cannot be decoded without the one before them.
+    pub deltas: RefCell<BTreeSet<u64>>,
     /// Number of events that were sent.
     pub events: Cell<u64>,
     /// Number of events that were sent before a reader joined, by its process.
