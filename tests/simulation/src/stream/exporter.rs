@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Process,
-    task::{block, is_dying, now, pause, step},
+    task::{block, chance, is_dying, now, pause, step},
     time::Time,
     trace,
 };
@@ -683,11 +683,31 @@ impl Exporter {
     /// Admits a reader, or refuses it.
     fn admit(&self, request: Request) {
         let Request { channel, peer, hello } = request;
-        let left = Left { files: None, all_files: 0, memory: None };
         let kind = self.0.kind;
-        let credit = match self.with(|state| state.promise(&peer, hello.credit, left)) {
-            Ok(credit) => credit,
-            Err(refusal) => return self.refuse(&channel, &peer, &refusal),
+        let (lacks_files, lacks_memory) = (chance(self.0.shortages.memory), chance(self.0.shortages.memory));
+        let promised = self.with(|state| {
+            let most = 2 * u64::from(state.limits().max_slots);
+            let (enough, little) = (Some(most * PAGE * 16), Some(PAGE - 1));
+            let left = Left {
+                files: Some(if lacks_files { 7 } else { 10 + most }),
+                all_files: most,
+                memory: if lacks_memory { little } else { enough },
+            };
+            state.promise(&peer, hello.credit, left)
+        });
+        let credit = match promised {
+            Ok(credit) => {
+                assert!(!lacks_files, "a reader was admitted without files");
+                credit
+            }
+            Err(refusal) => {
+                let is_short = refusal.reason != Reason::NoCreditLeft;
+                assert!(!is_short || lacks_files || lacks_memory, "a reader was refused: {refusal:?}");
+                if is_short && !lacks_files {
+                    Outcome::RefusedMemory.reach();
+                }
+                return self.refuse(&channel, &peer, &refusal);
+            }
         };
         let is_charged = !peer.is_trusted;
         let sizes = [page::queue_size(credit as usize), page::claims_size(credit as usize)];

@@ -10,6 +10,7 @@ crate::outcomes! {
     pub enum Outcome {
         Joined = "reader: joined",
         RefusedCredit = "reader: refused, no credit left",
+        RefusedMemory = "reader: refused, no GPU memory left",
         RefusedAccount = "reader: refused, the account of its user is full",
         Left = "reader: left",
         EvictedSlow = "reader: evicted, too slow",
