@@ -62,18 +62,14 @@ impl Wait {
         Self { awaited, waiter: None, checked: None, planned: None }
     }
 
-    /// Polls the readers that this wait needs, and returns the result of the condition, if it
-    /// is true.
+    /// Reclaims what readers have released, and returns the result of the condition, if it is
+    /// true.
     pub fn check<S: System, T>(
         &self,
         state: &mut State<S>,
         condition: &mut impl FnMut(&mut State<S>) -> Option<T>,
     ) -> Option<T> {
-        if self.awaited == Awaited::Room {
-            state.poll_full_readers();
-        } else {
-            state.reclaim();
-        }
+        state.reclaim();
         condition(state)
     }
 

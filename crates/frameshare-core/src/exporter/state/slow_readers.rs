@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Lossless readers that hold the stream back: polled, reported, evicted.
+//! Lossless readers that hold the stream back: reported, evicted.
 
 use super::State;
-use crate::exporter::{
-    ending::Ending, limits::SlowReaders, link::Link, notice::Notice, now::Now, system::System,
-};
+use crate::exporter::{ending::Ending, limits::SlowReaders, link::Link, notice::Notice, system::System};
 use frameshare_protocol::message::Reason;
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,31 +18,6 @@ impl<S: System> State<S> {
         }
     }
 
-    /// Polls full readers, up to the first lossless one that stays full: the exporter does not wait
-    /// for those behind it yet.
-    pub fn poll_full_readers(&mut self) {
-        // Downloads take room, too, and frames in backlogs take it first. With backlogs, no reader
-        // blocks those behind it.
-        if self.downloads.is_some() || self.has_backlogs() || self.limits.slow_readers != SlowReaders::Wait {
-            self.reclaim();
-            return;
-        }
-        let timeout = self.limits.fence_timeout;
-        let mut ended = Vec::new();
-        let (mut blocked, mut pending) = (false, false);
-        self.each_link(|link| {
-            if !blocked && link.is_full() {
-                pending |= link.leases.collect_released(&mut ended, timeout, &Now::default())?;
-                blocked = link.is_lossless() && link.is_full();
-            }
-            Ok(())
-        });
-        if pending {
-            self.polling.note_pending_fence();
-        }
-        self.end_leases(ended);
-    }
-
     /// Evicts lossless readers that have held the stream back for too long, reports those that soon
     /// will have, and returns the time until the next check, if one is needed. Where `room` for a
     /// frame is awaited, a reader with room in its backlog does not hold the stream back.
@@ -54,11 +27,9 @@ impl<S: System> State<S> {
     pub fn check_blocking_readers(&mut self, room: bool, standstill: Duration) -> Option<Duration> {
         let limit = self.limits.reader_timeout;
         let notice = BLOCKING_NOTICE.min(limit / 2);
-        let timeout = self.limits.fence_timeout;
         let (blocking, too_slow) = self.blocking_readers(room);
         let mut next: Option<Duration> = None;
         let mut notices = Vec::new();
-        let mut ended = Vec::new();
         self.each_link(|link| {
             if !link.is_lossless() {
                 return Ok(());
@@ -66,10 +37,6 @@ impl<S: System> State<S> {
             let stalled = link.note_standstill(standstill);
             if !blocking.contains(&link.info.id) {
                 return Ok(());
-            }
-            // The reader may have released frames since the last poll.
-            if link.is_full() && stalled >= notice {
-                link.leases.collect_released(&mut ended, timeout, &Now::default())?;
             }
             if link.leases.vacant().is_some() && !link.has_waiting_messages() {
                 return Ok(());
@@ -93,7 +60,6 @@ impl<S: System> State<S> {
             Ok(())
         });
         notices.into_iter().for_each(|notice| self.reports.tell(notice));
-        self.end_leases(ended);
         next
     }
 
