@@ -13,10 +13,13 @@
 //! | `backlog` | frames wait for lossless readers |
 //! | `retirement` | a generation ends, and a reader may join late |
 //! | `trimming` | a single slot ends, and its generation goes on |
+//! | `stories` | tests of one run each |
 
 mod backlog;
 mod retirement;
 mod stage;
+#[cfg(test)]
+mod stories;
 mod trimming;
 
 use crate::{

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Stage {
     pub exporter: Exporter,
-    record: Rc<Record>,
+    pub record: Rc<Record>,
 }
 
 /// The settings of an exporter with a backlog for lossless readers.

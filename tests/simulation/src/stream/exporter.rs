@@ -44,7 +44,7 @@ use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Sequence,
     kept::RECORD,
     limits::METADATA_AREA,
-    message::{Hello, Reason, ToReader, Welcome},
+    message::{EVENT_HANDLE, Hello, Reason, ToReader, Welcome},
     page,
 };
 use frameshare_queue::Producer;
@@ -171,6 +171,8 @@ impl Drop for Guard<'_> {
         }
         if let Some(rest) = unlocked.rest {
             rest.notices.iter().for_each(outcome::note);
+            let told = rest.notices.iter().map(|notice| (now(), notice.clone()));
+            self.shared.record.notices.borrow_mut().extend(told);
             rest.notices.iter().for_each(|notice| trace!("notice: {notice:?}"));
             if rest.change.is_some() || rest.has_resources {
                 service.wake();
@@ -762,13 +764,15 @@ impl Exporter {
         }
         let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
         let producer = Producer::new(queue.clone(), claims.clone(), credit as usize, next);
+        let has_events = choice.kind == FenceKind::Event;
+        let events = if has_events { 2 * credit as usize * EVENT_HANDLE } else { 0 };
         let welcome = ToReader::Welcome(Welcome {
             nonce: [0; 16],
             session: 1,
             policy: hello.policy,
             credit,
             fence: choice.kind,
-            events: Vec::new(),
+            events: vec![0; events],
             gpu: None,
             areas: state.limits().max_slots,
             next,

@@ -19,7 +19,7 @@ mod channel;
 pub(crate) mod exporter;
 mod files;
 pub(crate) mod gpu;
-mod memory;
+pub(crate) mod memory;
 mod outcome;
 pub(crate) mod process;
 mod publisher;

@@ -182,15 +182,13 @@ pub struct Reader {
     message_place: Sequence,
 }
 
-/// Connects to an exporter and reads frames until one of both ends.
-pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour: Behaviour) {
-    let channel = Channel::new(behaviour.room);
-    record.channels.borrow_mut().insert(process, channel.clone());
+/// The first message of a reader.
+pub fn hello(process: Process, behaviour: &Behaviour) -> Hello {
     let memory = match behaviour.on_gpu {
         true => vec![MemoryKind::Host, MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool],
         false => vec![MemoryKind::Host],
     };
-    let hello = Hello {
+    Hello {
         nonce: [process as u8; 16],
         name: format!("reader {process}"),
         policy: behaviour.policy,
@@ -202,7 +200,14 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         context: 1,
         host_fallback: true,
         max_gop_bytes: behaviour.max_gop_bytes,
-    };
+    }
+}
+
+/// Connects to an exporter and reads frames until one of both ends.
+pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour: Behaviour) {
+    let channel = Channel::new(behaviour.room);
+    record.channels.borrow_mut().insert(process, channel.clone());
+    let hello = hello(process, &behaviour);
     exporter.connect(Request { channel: channel.clone(), peer: behaviour.peer, hello });
     let is_answered =
         block("wait for the answer", Some(now() + Duration::from_secs(20)), || channel.peek_from_exporter());
@@ -211,7 +216,8 @@ pub fn run(process: Process, exporter: &Exporter, record: &Rc<Record>, behaviour
         channel.close_reader();
         return;
     };
-    let Ok(ToReader::Welcome(welcome)) = ToReader::decode(&message) else {
+    let answer = ToReader::decode(&message).expect("an answer that readers accept");
+    let ToReader::Welcome(welcome) = answer else {
         channel.close_reader();
         return;
     };
@@ -688,6 +694,7 @@ impl Reader {
         let is_next = if number > before { number == last.max(before) + 1 } else { sticky && number > last };
         assert!(is_next, "event {number} came after event {last} and {before} before it joined");
         self.last_event = number;
+        self.record.last_event.set(number);
     }
 
     fn events_before(&self) -> u64 {

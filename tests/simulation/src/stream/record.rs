@@ -12,6 +12,7 @@ use crate::{
     task::{is_dying, now},
     time::Time,
 };
+use frameshare_core::exporter::notice::Notice;
 use frameshare_protocol::Sequence;
 use std::{
     cell::{Cell, RefCell},
@@ -30,6 +31,10 @@ pub struct Record {
     pub published: RefCell<BTreeMap<Sequence, u64>>,
     /// Tags of frames that cannot be decoded without the one before them.
     pub deltas: RefCell<BTreeSet<u64>>,
+    /// What the owner was told, and when.
+    pub notices: RefCell<Vec<(Time, Notice)>>,
+    /// The number of the event that some reader took last.
+    pub last_event: Cell<u64>,
     /// Number of events that were sent.
     pub events: Cell<u64>,
     /// Number of events that were sent before a reader joined, by its process.
