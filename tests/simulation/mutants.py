@@ -86,19 +86,19 @@ QUICK = tests("quick", "-p", "frameshare-core", "-p", "frameshare-queue", "-p", 
 LOOM = tests("loom", "-p", "frameshare-queue", "--lib", jobs=CORES,
              RUSTFLAGS="--cap-lints=allow --cfg loom", CARGO_TARGET_DIR=str(WORK / "loom"))
 # Most of these tests sleep most of the time.
-ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", jobs=1, RUST_TEST_THREADS="16")
+ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", jobs=max(1, CORES // 2), RUST_TEST_THREADS="16")
 # Most mutants fail within a second, and none is made smaller. In this time each outcome is reached many times.
 SEEDS = Stage("seeds", ["cargo", "build", "--locked", "--quiet", "--release", "-p", "frameshare-simulation", "--bin", "simulate"],
               [WORK / "build/release/simulate", "seconds", "30", "--seed", "1", "--threads", "1", "--require-all",
                "--shrink", "0", "--output", WORK], {}, CORES)
-STAGES = [SEEDS, SIMULATOR, QUICK, LOOM, ENGINES]
+STAGES = [QUICK, SEEDS, SIMULATOR, LOOM, ENGINES]
 
 
 def stages_of(file):
     """The tests that run against mutants of a file."""
     if file.startswith(ENGINE):
         return [ENGINES]
-    return [SEEDS, QUICK, LOOM, ENGINES] if file.startswith(QUEUE) else [SEEDS, QUICK, ENGINES]
+    return [QUICK, SEEDS, LOOM, ENGINES] if file.startswith(QUEUE) else [QUICK, SEEDS, ENGINES]
 
 
 def hidden(lines):

@@ -4,6 +4,9 @@
 //! credit, when a slow reader is reported and evicted, which memory is used again. Each story is
 //! one run, in which each task runs until it waits.
 
+mod delivery;
+mod lifetime;
+
 use super::{
     Script, Size, Small,
     stage::{PAGE, Stage, reader, settings},
