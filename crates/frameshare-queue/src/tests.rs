@@ -5,8 +5,9 @@
 
 use super::*;
 use frameshare_protocol::{
-    Descriptor, EntryIndex, Sequence, SlotId,
-    page::{ClaimState, claims_size, queue_size},
+    Ages, CopyCount, Descriptor, EntryIndex, ReaderCopy, Sequence, SlotId,
+    descriptor::Field,
+    page::{Claim, ClaimState, claim_at, claims, claims_size, queue_size},
 };
 
 #[cfg(loom)]
@@ -138,38 +139,208 @@ fn invalid_claim_words_are_violations() {
     });
 }
 
-/// A page that changes with every load.
+#[test]
+fn publication_above_the_head_is_not_taken() {
+    model(|| {
+        let (queue, claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
+        let producer = Producer::new(queue.clone(), claims.clone(), 1, Sequence(1));
+        let consumer = Consumer::new(queue, claims.clone(), 1).expect("the page is ready");
+        let published = Claim { sequence: Sequence(1), state: ClaimState::Published };
+        claims.words()[claim_at(ENTRY)].store(published.encode(), Ordering::Relaxed);
+        assert_eq!(take(&consumer), None);
+        assert_eq!(consumer.head(), Sequence(1));
+        producer.skip(Sequence(1));
+        assert_eq!(consumer.head(), Sequence(2));
+        // The claim counts now, and its descriptor is of another frame.
+        assert_eq!(consumer.oldest().unwrap().unwrap_err().field, Field::Sequence);
+    });
+}
+
+#[test]
+fn untaken_frames_before_a_frame_are_found() {
+    model(|| {
+        let (producer, consumer) = queue(2);
+        let found =
+            |consumer: &Consumer<Memory>| [2, 3, 4].map(|before| consumer.has_published(Sequence(before)));
+        assert_eq!(found(&consumer), [false, false, false]);
+        producer.publish(ENTRY, &descriptor(Sequence(2)));
+        producer.publish(EntryIndex(1), &descriptor(Sequence(3)));
+        assert_eq!(found(&consumer), [false, true, true]);
+        assert!(consumer.claim(ENTRY, Sequence(2)));
+        assert_eq!(found(&consumer), [false, false, true]);
+    });
+}
+
+#[test]
+fn sleeping_flag_is_taken_once() {
+    model(|| {
+        let (queue, claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
+        let producer = Producer::new(queue.clone(), claims.clone(), 1, Sequence(1));
+        let consumer = Consumer::new(queue, claims.clone(), 1).expect("the page is ready");
+        let sleeps = || [consumer.is_asleep(), producer.reader_sleeps()];
+        assert_eq!((sleeps(), producer.take_sleeper()), ([false, false], None));
+        for sleeper in [Sleeper::Socket, Sleeper::Futex] {
+            consumer.announce_sleep(sleeper);
+            assert_eq!((sleeps(), producer.take_sleeper()), ([true, true], Some(sleeper)));
+            assert_eq!((sleeps(), producer.take_sleeper()), ([false, false], None));
+            consumer.announce_sleep(sleeper);
+            consumer.end_sleep();
+            assert_eq!(sleeps(), [false, false]);
+        }
+        // Another number is no violation: a wake-up over the socket harms no other reader.
+        claims.words()[claims::SLEEPING].store(9, Ordering::Relaxed);
+        assert_eq!(producer.take_sleeper(), Some(Sleeper::Socket));
+        producer.note_sent(5);
+        assert_eq!(consumer.packets_sent(), 5);
+    });
+}
+
+#[test]
+fn exporter_is_woken_once_for_each_wait() {
+    model(|| {
+        let (producer, consumer) = queue(1);
+        let release = || consumer.release(ENTRY, Sequence(1));
+        assert!(!release(), "the exporter does not wait");
+        producer.announce_wait();
+        assert_eq!([release(), release()], [true, false]);
+        producer.announce_wait();
+        assert_eq!([release(), release()], [true, false], "each wait needs a wake-up of its own");
+        producer.announce_wait();
+        producer.end_wait();
+        assert!(!release(), "the wait is over");
+    });
+}
+
+#[test]
+fn reader_counts_ages_and_copies() {
+    model(|| {
+        let (producer, consumer) = queue(1);
+        let ages = [0, 3_000_000, 3_000_000, u64::MAX / 2];
+        ages.iter().for_each(|age| consumer.count_age(*age));
+        for reason in [ReaderCopy::Downstream, ReaderCopy::Layout, ReaderCopy::Downstream] {
+            consumer.count_copy(reason);
+        }
+        let (counted, copies) = producer.counters();
+        assert_eq!((counted.count(), counted.sum), (4, 6_000_000 + u64::MAX / 2));
+        for age in ages {
+            assert_eq!(counted.counts[Ages::range(age)], if age == ages[1] { 2 } else { 1 });
+        }
+        let copy = |reason: ReaderCopy, count| CopyCount { reason: reason.name().into(), count };
+        assert_eq!(copies, [copy(ReaderCopy::Layout, 1), copy(ReaderCopy::Downstream, 2)]);
+    });
+}
+
+/// A page whose first claim changes with each of the next loads.
 #[cfg(not(loom))]
-struct Flickering(Memory);
+struct Flickering {
+    memory: Memory,
+    changes: std::cell::Cell<u32>,
+}
 
 #[cfg(not(loom))]
 impl Page for Flickering {
     type Word = AtomicU64;
 
     fn words(&self) -> &[AtomicU64] {
-        use frameshare_protocol::page::{Claim, claim_at};
-        let word = &self.0.words()[claim_at(ENTRY)];
-        let sequence = Claim::decode(word.load(Ordering::Relaxed)).sequence.next();
-        let claim = Claim { sequence, state: ClaimState::Published };
-        word.store(claim.encode(), Ordering::Relaxed);
-        self.0.words()
+        if let Some(left) = self.changes.get().checked_sub(1) {
+            self.changes.set(left);
+            let word = &self.memory.words()[claim_at(ENTRY)];
+            let sequence = Claim::decode(word.load(Ordering::Relaxed)).sequence.next();
+            let claim = Claim { sequence, state: ClaimState::Published };
+            word.store(claim.encode(), Ordering::Relaxed);
+        }
+        self.memory.words()
+    }
+}
+
+/// While a descriptor is copied, its claim is loaded before and after.
+#[cfg(not(loom))]
+#[test]
+fn oldest_fails_on_unstable_claim_word() {
+    for (torn, field) in [(1, Field::Sequence), (1000, Field::Sequence), (1001, Field::Claim)] {
+        let (queue, claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
+        Producer::new(queue.clone(), claims.clone(), 1, Sequence(u64::MAX));
+        let page = |memory, changes: u32| Flickering { memory, changes: changes.into() };
+        let consumer = Consumer::new(page(queue, 0), page(claims, 2 * torn), 1).expect("the page is ready");
+        // The page has no descriptor that belongs to its claim.
+        let found = consumer.oldest().expect("something is published").unwrap_err();
+        assert_eq!(found.field, field, "{torn} torn copies: {found}");
+    }
+}
+
+/// A page that records the announcements of accesses to its words.
+#[cfg(not(loom))]
+struct Recording {
+    memory: Memory,
+    announced: std::cell::RefCell<Vec<Announced>>,
+}
+
+#[cfg(not(loom))]
+#[derive(Debug, PartialEq, Eq)]
+enum Announced {
+    /// The word, and its value before the store.
+    Store(usize, Claim),
+    Load(usize),
+}
+
+#[cfg(not(loom))]
+impl Recording {
+    fn at(&self, word: &AtomicU64) -> usize {
+        self.words().iter().position(|other| std::ptr::eq(other, word)).expect("the word is of this page")
     }
 }
 
 #[cfg(not(loom))]
+impl Page for Recording {
+    type Word = AtomicU64;
+
+    fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    fn before_store(&self, word: &AtomicU64) {
+        let before = Claim::decode(word.load(Ordering::Relaxed));
+        self.announced.borrow_mut().push(Announced::Store(self.at(word), before));
+    }
+
+    fn after_load(&self, word: &AtomicU64) {
+        self.announced.borrow_mut().push(Announced::Load(self.at(word)));
+    }
+}
+
+/// The other side learns of accesses to a frame by a change of a word: the change is announced
+/// before, and its observation after.
+#[cfg(not(loom))]
 #[test]
-fn oldest_fails_on_unstable_claim_word() {
-    let (queue, claims) = (Memory::new(queue_size(1)), Memory::new(claims_size(1)));
-    Producer::new(queue.clone(), claims.clone(), 1, Sequence(u64::MAX));
-    let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
-    let found = consumer.oldest().expect("something is published").unwrap_err();
-    assert_eq!(found.field, frameshare_protocol::descriptor::Field::Claim, "{found}");
+fn changes_that_order_accesses_to_frames_are_announced() {
+    let page = |bytes| Recording { memory: Memory::new(bytes), announced: Default::default() };
+    let (queue, claims) = (page(queue_size(1)), page(claims_size(1)));
+    let producer = Producer::new(&queue, &claims, 1, Sequence(1));
+    let consumer = Consumer::new(&queue, &claims, 1).expect("the page is ready");
+    let announced = || claims.announced.take();
+    let claim = |state| Claim { sequence: Sequence(1), state };
+    let at = claim_at(ENTRY);
+
+    producer.publish(ENTRY, &descriptor(Sequence(1)));
+    assert_eq!(announced(), [Announced::Store(at, Claim::decode(0))]);
+    assert!(!consumer.claim(ENTRY, Sequence(2)));
+    assert_eq!((consumer.claim(ENTRY, Sequence(1)), announced()), (true, vec![Announced::Load(at)]));
+    assert_eq!((producer.state(ENTRY, Sequence(1)), announced()), (Ok(ClaimState::Taken), vec![]));
+    consumer.release(ENTRY, Sequence(1));
+    assert_eq!(announced(), [Announced::Store(at, claim(ClaimState::Taken))]);
+    assert_eq!(producer.state(ENTRY, Sequence(1)), Ok(ClaimState::Released));
+    assert_eq!(announced(), [Announced::Load(at)]);
+    drop(consumer.last_access());
+    producer.note_last_access();
+    let at = claims::SLEEPING;
+    assert_eq!(announced(), [Announced::Store(at, Claim::decode(0)), Announced::Load(at)]);
+    assert!(queue.announced.take().is_empty());
 }
 
 #[cfg(loom)]
 mod interleavings {
     use super::*;
-    use frameshare_protocol::page::{self, Claim};
+    use frameshare_protocol::page;
     use loom::sync::atomic::fence;
 
     /// An exporter that overwrites untaken frames, against a reader that takes: every taken frame
@@ -270,6 +441,18 @@ mod interleavings {
     #[test]
     fn sleeping_reader_is_woken() {
         model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep(Sleeper::Socket)));
+    }
+
+    /// The flag is taken without a check before, as for a close message.
+    #[test]
+    fn sleeping_reader_is_woken_without_a_check_before() {
+        model(|| {
+            let announce = |consumer: &Consumer<Memory>, _: &Memory| consumer.announce_sleep(Sleeper::Socket);
+            sleep_against(announce, |producer| {
+                producer.publish(ENTRY, &descriptor(Sequence(1)));
+                producer.take_sleeper().is_some()
+            });
+        });
     }
 
     /// Publishes into two queues, of which the first one has no reader, with `order` before the

@@ -183,39 +183,11 @@ impl<F: MemoryFile> Accounts<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use crate::exporter::fake::{File, file, single_use_file};
 
     const A: u32 = 4_000_001;
     const B: u32 = 4_000_002;
     const SIZE: u64 = 64 << 10;
-
-    #[derive(Debug)]
-    struct File {
-        size: u64,
-        is_given: AtomicBool,
-    }
-
-    impl MemoryFile for File {
-        fn size(&self) -> u64 {
-            self.size
-        }
-
-        fn is_reusable(&self) -> bool {
-            true
-        }
-
-        fn is_given(&self) -> bool {
-            self.is_given.load(Ordering::Relaxed)
-        }
-
-        fn note_given(&self) {
-            self.is_given.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn file(size: u64) -> Arc<File> {
-        Arc::new(File { size, is_given: AtomicBool::new(false) })
-    }
 
     fn slot(accounts: &mut Accounts<File>, size: u64) -> Arc<File> {
         accounts.take(size, Purpose::Slot).unwrap_or_else(|| file(size))
@@ -248,7 +220,7 @@ mod tests {
         accounts.give(A, &second, Purpose::Other).unwrap();
         let full = accounts.give(A, &third, Purpose::Other).unwrap_err().to_string();
         assert!(full.contains("user 4000001") && full.contains("131072 bytes"), "{full}");
-        assert!(!third.is_given());
+        assert!(first.is_given() && !third.is_given());
         accounts.give(A, &first, Purpose::Other).expect("it has that one");
         accounts.give(B, &third, Purpose::Other).expect("the account of another user");
         // A slot in use is not charged, and a full account has no room for bytes.
@@ -290,5 +262,37 @@ mod tests {
         drop(large);
         assert!(accounts.take(SIZE, Purpose::Other).is_none());
         assert_eq!(accounts.take(4 * SIZE, Purpose::Other).unwrap().size(), 16 * SIZE);
+    }
+
+    #[test]
+    fn file_that_two_users_have_is_charged_to_both() {
+        let mut accounts = Accounts::new(2 * SIZE, 10);
+        let shared = file(SIZE);
+        for user in [A, B, A, B] {
+            accounts.give(user, &shared, Purpose::Other).unwrap();
+        }
+        accounts.charge(A, SIZE / 2);
+        accounts.charge(A, SIZE / 2);
+        assert_eq!((accounts.charged(A), accounts.charged(B)), (2 * SIZE, SIZE));
+        accounts.give(A, &shared, Purpose::Other).expect("it has that one");
+        // Each user is charged once for the file when it is freed.
+        accounts.lose(&shared);
+        drop(shared);
+        accounts.collect();
+        assert_eq!((accounts.charged(A), accounts.charged(B)), (2 * SIZE, SIZE));
+    }
+
+    #[test]
+    fn single_use_file_is_freed_and_takes_no_kept_place() {
+        let mut accounts = Accounts::new(u64::MAX, 1);
+        let (kept, in_use) = (file(SIZE), file(SIZE));
+        for file in [&kept, &in_use, &single_use_file(SIZE)] {
+            accounts.give(A, file, Purpose::Other).unwrap();
+        }
+        drop(kept);
+        // Of three files one is unused, one in use, and one lost.
+        assert_eq!(accounts.collect().len(), 1);
+        assert_eq!((accounts.kept(), accounts.charged(A)), (SIZE, 3 * SIZE));
+        drop(in_use);
     }
 }

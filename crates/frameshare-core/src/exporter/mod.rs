@@ -5,6 +5,8 @@
 
 pub mod accounts;
 pub mod ending;
+#[cfg(test)]
+mod fake;
 pub mod limits;
 pub mod link;
 pub mod notice;

@@ -117,3 +117,90 @@ impl<S: System> State<S> {
         self.readers().all().map(Watched::of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            fake::{Connection, Fake, Work},
+            system::Sent,
+            wait::tests::{drain, queue_frame, stream},
+        },
+        *,
+    };
+    use frameshare_protocol::{MemoryKind, Sequence, message::ToReader};
+
+    fn lossless_stream() -> State<Fake> {
+        stream(MemoryKind::Host, Connection::default())
+    }
+
+    #[test]
+    fn ended_wake_up_socket_ends_the_link() {
+        let reason = |drained| ending_of(drained).map(|ending| ending.reason);
+        assert_eq!(reason(Drained::Open), None);
+        assert_eq!(reason(Drained::Closed), Some(Reason::Stopped));
+        assert_eq!(reason(Drained::Descriptor), Some(Reason::Violation));
+        for (drained, links) in [(Drained::Open, 1), (Drained::Closed, 0)] {
+            let mut state = lossless_stream();
+            drain(&mut state);
+            state.note_wake_up(1, drained);
+            assert_eq!(state.readers().draining().len(), links, "{drained:?}");
+        }
+    }
+
+    #[test]
+    fn socket_is_watched_until_the_connection_ends() {
+        let mut state = lossless_stream();
+        let watched = |socket| [Watched { id: 1, socket, room: false, wake: false, check_at: None }];
+        assert_eq!(state.watch(), watched(true));
+        state.readers_mut()[0].note_close();
+        assert_eq!(state.watch(), watched(true), "the reader still releases frames");
+        state.readers_mut()[0].hang_up(false);
+        assert_eq!(state.watch(), watched(false));
+    }
+
+    #[test]
+    fn wake_ups_are_watched_while_frames_wait() {
+        let mut state = lossless_stream();
+        state.drop_after(Work(true), Box::new(()));
+        assert!(!state.watch()[0].wake && state.gpu_is_busy());
+        queue_frame(&mut state);
+        // After the reader is asked to send wake-ups, all readers are polled once more.
+        assert!(state.watch()[0].wake && !state.gpu_is_busy());
+    }
+
+    #[test]
+    fn waiting_messages_follow_a_reception() {
+        let connection = Connection::default();
+        let mut state = stream(MemoryKind::Host, connection.clone());
+        connection.0.lock().unwrap().refuses = Some(Sent::Full);
+        state.send_all(&ToReader::EndOfStream { before: Sequence(2) });
+        assert!(state.watch()[0].room);
+        connection.0.lock().unwrap().refuses = None;
+        state.receive(1, Received::Nothing);
+        assert!(!state.watch()[0].room);
+        assert_eq!(connection.0.lock().unwrap().sent.len(), 1);
+    }
+
+    #[test]
+    fn message_of_a_reader_is_handled() {
+        let mut state = lossless_stream();
+        state.receive(1, Received::Message(ToExporter::CopiesForLayout));
+        assert!(state.readers().present()[0].copies_for_layout());
+    }
+
+    #[test]
+    fn end_and_forbidden_messages_end_the_link() {
+        for received in [
+            Received::HungUp,
+            Received::Invalid("garbage".into()),
+            Received::Message(ToExporter::Disconnect { reader: 1 }),
+        ] {
+            let mut state = lossless_stream();
+            drain(&mut state);
+            let what = format!("{received:?}");
+            state.receive(1, received);
+            assert!(state.readers().draining().is_empty(), "{what}");
+        }
+    }
+}

@@ -156,3 +156,148 @@ impl Wait {
         self.waiter.is_some()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{
+        exporter::{
+            fake::{Connection, Fake, Signals, Work, link, pass},
+            limits::{Limits, SlowReaders},
+            link::WaitingFrame,
+            unit::Unit,
+        },
+        selected::Selected,
+    };
+    use frameshare_protocol::{
+        AreaIndex, Descriptor, EntryIndex, MemoryKind, Policy, Sequence, message::Reason,
+    };
+
+    /// A stream with lossless reader 1, which has not taken the only frame that it may hold. The
+    /// frame is in memory of this kind.
+    pub fn stream(kind: MemoryKind, connection: Connection) -> State<Fake> {
+        let limits = Limits {
+            max_slots: 8,
+            max_held: 1,
+            reader_timeout: Duration::from_secs(10),
+            slow_readers: SlowReaders::QueueThenDisconnect,
+            keeps_frames: false,
+            history_pause: Duration::ZERO,
+            max_queued_bytes: 1 << 20,
+            max_queued_time: Duration::from_secs(10),
+            fence_timeout: Duration::from_secs(10),
+            max_retired_bytes: 0,
+            max_gop_bytes: 0,
+        };
+        let memory = Selected { kind: MemoryKind::Host, why: String::new() };
+        let mut state = State::new(Fake::default(), limits, memory, Signals);
+        let mut reader = link(1, 1, Policy::Lossless, connection);
+        let (entry, sequence) = (EntryIndex(0), Sequence(1));
+        reader.leases.offer(entry, AreaIndex(0), sequence, Unit::Whole, kind, &mut Signals).unwrap();
+        reader.leases.publish(&Descriptor { sequence, ..Descriptor::default() });
+        state.readers_mut().add(reader);
+        state
+    }
+
+    /// Queues one more frame, which waits for the reader's credit.
+    pub fn queue_frame(state: &mut State<Fake>) {
+        let descriptor = Descriptor { sequence: Sequence(2), ..Descriptor::default() };
+        let frame = WaitingFrame { area: AreaIndex(1), descriptor, oversized: None, bytes: 4096 };
+        state.readers_mut()[0].push_backlog(frame);
+    }
+
+    /// Disconnects the reader, which still holds its frame.
+    pub fn drain(state: &mut State<Fake>) {
+        let reader = state.readers_mut().remove(0);
+        state.readers_mut().drain(reader);
+    }
+
+    fn prepare(wait: &mut Wait, state: &mut State<Fake>) -> Plan {
+        wait.prepare(state, &mut None, || None, false, &mut |_| None::<()>).unwrap_err()
+    }
+
+    #[test]
+    fn condition_is_checked_after_ended_work_is_reclaimed() {
+        let mut state = stream(MemoryKind::Host, Connection::default());
+        state.drop_after(Work(true), Box::new(()));
+        let busy = Wait::new(Awaited::Room).check(&mut state, &mut |state| Some(state.gpu_is_busy()));
+        assert_eq!(busy, Some(false));
+    }
+
+    #[test]
+    fn readers_send_wake_ups_unless_their_releases_are_polled() {
+        use Awaited::{Readers, Slot};
+        use MemoryKind::{Host, Vmm};
+        const RARE: bool = true;
+        for (kind, awaited, work, polls_are_rare, announced, polls) in [
+            (Host, Readers, None, !RARE, &[1][..], false),
+            // Upstream frees slots without a notification.
+            (Host, Slot, None, !RARE, &[1], true),
+            (Vmm, Readers, None, !RARE, &[], true),
+            (Vmm, Readers, None, RARE, &[1], false),
+            (Host, Readers, Some(Work(false)), !RARE, &[1], true),
+            // The check after the waiting flags finds that the work is done.
+            (Host, Readers, Some(Work(true)), !RARE, &[1], false),
+        ] {
+            let mut state = stream(kind, Connection::default());
+            work.into_iter().for_each(|work| state.drop_after(work, Box::new(())));
+            let mut wait = Wait::new(awaited);
+            let never = &mut |_: &mut State<_>| None::<()>;
+            let plan = wait.prepare(&mut state, &mut None, || None, polls_are_rare, never).unwrap_err();
+            assert_eq!((plan.announced.as_slice(), plan.polls), (announced, polls), "{kind:?} {awaited:?}");
+        }
+    }
+
+    #[test]
+    fn condition_is_checked_again_once_waiting_flags_are_set() {
+        for (kind, is_checked) in [(MemoryKind::Host, true), (MemoryKind::Vmm, false)] {
+            let mut state = stream(kind, Connection::default());
+            let mut wait = Wait::new(Awaited::Readers);
+            assert!(!wait.is_registered());
+            let found = wait.prepare(&mut state, &mut None, || None, false, &mut |_| Some(7));
+            assert_eq!(found.ok(), is_checked.then_some(7));
+            assert!(wait.is_registered());
+            // A thread is registered once.
+            let _ = wait.prepare(
+                &mut state,
+                &mut None,
+                || panic!("the thread is registered"),
+                false,
+                &mut |_| Some(7),
+            );
+        }
+    }
+
+    #[test]
+    fn standstill_counts_for_readers_unless_the_process_was_stopped() {
+        let mut state = stream(MemoryKind::Host, Connection::default());
+        let mut wait = Wait::new(Awaited::Readers);
+        let ms = |ms| Some(Duration::from_millis(ms));
+        // A reader is reported after 1 s.
+        assert_eq!(prepare(&mut wait, &mut state).at_most, ms(1000));
+        for (sleep, late, at_most) in [(300, 0, 700), (0, 999, 10_000 - 1299), (0, 1000, 10_000 - 1299)] {
+            wait.sleeps(Some(Fake::now() + Duration::from_millis(sleep)));
+            pass(Duration::from_millis(sleep + late));
+            assert_eq!(prepare(&mut wait, &mut state).at_most, ms(at_most), "{sleep} {late}");
+        }
+    }
+
+    #[test]
+    fn only_waits_for_room_evict_readers_with_the_longest_backlog() {
+        let mut state = stream(MemoryKind::Host, Connection::default());
+        queue_frame(&mut state);
+        prepare(&mut Wait::new(Awaited::Readers), &mut state);
+        assert_eq!(state.readers().present().len(), 1);
+    }
+
+    #[test]
+    fn reader_whose_wake_up_socket_ended_is_dropped() {
+        let mut state = stream(MemoryKind::Host, Connection::default());
+        drain(&mut state);
+        let wait = Wait::new(Awaited::Readers);
+        wait.note_wake_ups(&mut state, true, Vec::new());
+        assert_eq!(state.readers().draining().len(), 1);
+        wait.note_wake_ups(&mut state, false, vec![(1, Ending::new(Reason::Stopped, "it hung up"))]);
+        assert!(state.readers().draining().is_empty());
+    }
+}

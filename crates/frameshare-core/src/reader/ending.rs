@@ -102,6 +102,7 @@ mod tests {
         assert!(!ending.report() && ending.is_connected());
         ending.end(End::Closed(Reason::Stopped, "it has stopped".into()));
         assert!(!ending.is_connected() && !ending.is_reported());
+        assert!(!End::HungUp.is_closed() && ending.ended().is_some_and(End::is_closed));
         ending.end(End::HungUp);
         assert!(ending.report() && ending.is_reported());
         ending.end(End::HungUp);

@@ -100,5 +100,8 @@ mod tests {
         progress.skip(Sequence(20));
         progress.skip(Sequence(15));
         assert_eq!((progress.deliver(Sequence(21)), progress.lost()), (1, 3));
+        // A kept unit is from before all frames, and changes no other number.
+        progress.deliver_kept();
+        assert_eq!((progress.received(), progress.expected(), progress.lost()), (5, Sequence(22), 3));
     }
 }

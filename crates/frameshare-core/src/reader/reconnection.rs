@@ -108,6 +108,9 @@ mod tests {
             held: 1,
             received: 10,
             lost: 2,
+            futex_sleeps: 30,
+            missed_wakes: 4,
+            gpu_wait_limited: 50,
             ..ConnectionStats::default()
         };
         let mut reconnection = Reconnection::new(Instant::now());
@@ -119,8 +122,17 @@ mod tests {
         let past = ConnectionStats { credit: 0, held: 0, ..one(7) };
         assert_eq!(reconnection.total(None), past);
         reconnection.connect(Instant::now());
+        let total = ConnectionStats {
+            received: 20,
+            lost: 4,
+            reconnects: 1,
+            futex_sleeps: 60,
+            missed_wakes: 8,
+            gpu_wait_limited: 100,
+            ..one(8)
+        };
+        assert_eq!(reconnection.total(Some(one(8))), total);
         let lost_all = ConnectionStats { lost: u64::MAX, ..one(8) };
-        let total = ConnectionStats { received: 20, lost: u64::MAX, reconnects: 1, ..one(8) };
-        assert_eq!(reconnection.total(Some(lost_all)), total);
+        assert_eq!(reconnection.total(Some(lost_all)), ConnectionStats { lost: u64::MAX, ..total });
     }
 }

@@ -29,8 +29,12 @@ pub struct Weight {
 impl Weight {
     /// The weight of a frame in this slot with metadata of this length.
     pub fn of(slot: &impl Slot, metadata: usize) -> Self {
+        Self::of_size(slot.size(), metadata)
+    }
+
+    fn of_size(slot: u64, metadata: usize) -> Self {
         let oversized = if metadata > METADATA_AREA { metadata as u64 } else { 0 };
-        Self { bytes: slot.size() + oversized, files: usize::from(metadata > INLINE) }
+        Self { bytes: slot + oversized, files: usize::from(metadata > INLINE) }
     }
 }
 
@@ -155,7 +159,7 @@ impl<A: Attachment> Backlog<A> {
 
     /// Returns whether all frames are from before this one.
     pub fn is_before(&self, sequence: Sequence) -> bool {
-        self.is_empty() || self.iter().all(|frame| frame.descriptor.sequence < sequence)
+        self.iter().all(|frame| frame.descriptor.sequence < sequence)
     }
 
     /// The areas of all frames.
@@ -247,5 +251,130 @@ impl<A: Attachment> Backlog<A> {
         let areas = self.iter().chain(&self.joining).map(|frame| frame.area).collect();
         *self = Self::default();
         areas
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::packet::tests::{message, number, with_file},
+        *,
+    };
+    use crate::exporter::fake;
+    use frameshare_protocol::limits::MAX_BACKLOG;
+
+    fn descriptor(sequence: u64, metadata: usize) -> Descriptor {
+        Descriptor {
+            sequence: Sequence(sequence),
+            metadata: metadata as u32,
+            published: 1000 * sequence,
+            ..Descriptor::default()
+        }
+    }
+
+    /// A frame in a slot of 100 bytes, in the area of its number.
+    fn frame(sequence: u64, oversized: Option<Packet<fake::Attachment>>) -> WaitingFrame<fake::Attachment> {
+        let area = AreaIndex(sequence as u32);
+        WaitingFrame { area, descriptor: descriptor(sequence, 0), oversized, bytes: 100 }
+    }
+
+    #[test]
+    fn frame_weighs_its_slot_and_metadata_beyond_its_area() {
+        for (metadata, bytes, files) in [
+            (METADATA_AREA, 0, 0),
+            (METADATA_AREA + 1, METADATA_AREA as u64 + 1, 0),
+            (INLINE, INLINE as u64, 0),
+            (INLINE + 1, INLINE as u64 + 1, 1),
+        ] {
+            assert_eq!(Weight::of_size(100, metadata), Weight { bytes: 100 + bytes, files }, "{metadata}");
+        }
+        let (small, large) = (METADATA_AREA, METADATA_AREA + 1);
+        for (metadata, bytes) in [(small, 100), (large, 100 + large as u64)] {
+            let frame = WaitingFrame { descriptor: descriptor(1, metadata), ..frame(1, None) };
+            assert_eq!(frame.weight(), Weight { bytes, files: 0 }, "{metadata}");
+        }
+        let oversized = with_file(1, 7000);
+        let bytes = 100 + oversized.cost();
+        assert_eq!(frame(1, Some(oversized)).weight(), Weight { bytes, files: 1 });
+    }
+
+    #[test]
+    fn backlog_keeps_order_and_counts_what_it_holds() {
+        let mut backlog = Backlog::default();
+        assert!(backlog.is_empty() && backlog.front().is_none() && backlog.pop().is_none());
+        let metadata = with_file(5, 7000);
+        let files = metadata.cost() + with_file(7, 30).cost();
+        let frame_bytes = 200 + metadata.cost();
+        backlog.push_frame(frame(5, Some(metadata)));
+        backlog.push_message(with_file(7, 30)).unwrap();
+        backlog.push_retire(Sequence(6), 3);
+        backlog.push_frame(frame(6, None));
+        assert!(!backlog.is_empty());
+        assert_eq!((backlog.frames(), backlog.frame_bytes()), (2, frame_bytes));
+        assert_eq!(backlog.message_weight(), (2, files));
+        assert_eq!(backlog.first().map(|frame| frame.area), Some(AreaIndex(5)));
+        assert_eq!(backlog.areas().collect::<Vec<_>>(), [AreaIndex(5), AreaIndex(6)]);
+        assert_eq!(backlog.age(5900), Duration::from_nanos(900));
+        assert!(backlog.is_before(Sequence(7)) && !backlog.is_before(Sequence(6)));
+        // Frames and messages leave in the order in which they joined.
+        assert!(matches!(backlog.pop(), Some(Waiting::Frame(frame)) if frame.area == AreaIndex(5)));
+        assert!(matches!(backlog.front(), Some(Waiting::Message(packet)) if number(packet.bytes()) == 7));
+        assert!(matches!(backlog.pop(), Some(Waiting::Message(_))));
+        assert!(matches!(backlog.pop(), Some(Waiting::Retire { before: Sequence(6), generation: 3 })));
+        assert_eq!((backlog.frames(), backlog.frame_bytes(), backlog.message_weight()), (1, 100, (0, 0)));
+        assert!(matches!(backlog.pop(), Some(Waiting::Frame(_))));
+        assert_eq!((backlog.frames(), backlog.frame_bytes()), (0, 0));
+        // An empty backlog is before every frame, and has no age.
+        assert!(backlog.is_before(Sequence(1)) && backlog.age(5900) == Duration::ZERO);
+    }
+
+    #[test]
+    fn frame_that_is_published_joins_with_its_descriptor() {
+        let mut backlog = Backlog::default();
+        assert!(!backlog.publish(&descriptor(1, 0)) && backlog.is_empty());
+        backlog.join(frame(0, None));
+        assert!(backlog.is_joined() && backlog.is_empty());
+        assert!(backlog.publish(&descriptor(4, 0)));
+        assert!(!backlog.is_joined());
+        assert_eq!(backlog.first().map(|frame| frame.descriptor.sequence), Some(Sequence(4)));
+        // A reader that leaves gives back the area of the frame that joins, too.
+        backlog.join(frame(8, None));
+        assert_eq!(backlog.clear(), [AreaIndex(0), AreaIndex(8)]);
+        assert!(backlog.is_empty() && !backlog.is_joined() && backlog.frames() == 0);
+    }
+
+    #[test]
+    fn waiting_messages_are_limited() {
+        let header = with_file(1, 0).cost();
+        let half = MAX_BYTES / 2 - header;
+        for (most, payload, limit) in [
+            (MAX_BACKLOG, 0, "1024 messages"),
+            (MAX_FILES, 1, "128 messages with files"),
+            (2, half, "134217728 bytes"),
+        ] {
+            let mut backlog = Backlog::default();
+            for number in 0..most as u64 {
+                backlog.push_message(with_file(number, payload)).unwrap();
+            }
+            // A message that has left makes room for another one.
+            backlog.pop();
+            backlog.push_message(with_file(8, payload)).unwrap();
+            let sent = backlog.push_message(with_file(9, payload));
+            assert!(matches!(&sent, Err(Unsent::TooMuch(found)) if found == limit), "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn payload_files_of_waiting_frames_are_limited() {
+        let mut backlog = Backlog::default();
+        for number in 1..MAX_FILES as u64 {
+            backlog.push_frame(frame(number, Some(with_file(number, 7000))));
+        }
+        let files = |files| Weight { bytes: 0, files };
+        assert!(backlog.has_room_for_files_of(files(1)) && !backlog.has_room_for_files_of(files(2)));
+        backlog.push_frame(frame(200, Some(with_file(200, 7000))));
+        assert!(backlog.has_room_for_files_of(files(0)) && !backlog.has_room_for_files_of(files(1)));
+        // Messages have a limit of their own.
+        backlog.push_message(Packet::new(&message(201)).unwrap()).unwrap();
     }
 }

@@ -19,3 +19,16 @@ impl CannotAdopt {
         if kind == MemoryKind::DmaBuf { self.dma_buf.as_deref() } else { self.cuda.as_deref() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_is_of_the_kind_of_memory() {
+        let reasons = CannotAdopt { cuda: Some("no GPU".into()), dma_buf: Some("no modifiers".into()) };
+        assert_eq!(reasons.of(MemoryKind::DmaBuf), Some("no modifiers"));
+        assert_eq!(reasons.of(MemoryKind::Vmm), Some("no GPU"));
+        assert_eq!(CannotAdopt { cuda: None, ..reasons }.of(MemoryKind::Vmm), None);
+    }
+}

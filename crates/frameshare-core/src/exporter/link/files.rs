@@ -96,3 +96,89 @@ impl<A: Account> Drop for Files<A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake::{
+        Account, Attachment, Charges, Claims, Memory, file, memory, single_use_file, slot,
+    };
+
+    const QUEUE: u64 = 1000;
+
+    /// The files of a reader, and the account of its user.
+    fn files(charges: Charges) -> (Files<Account>, Account) {
+        let account = Account(Arc::new(charges.into()));
+        (Files::new(account.clone(), file(QUEUE)), account)
+    }
+
+    fn charged() -> (Files<Account>, Account) {
+        files(Charges { is_charged: true, ..Charges::default() })
+    }
+
+    fn give(
+        files: &mut Files<Account>,
+        file: Arc<crate::exporter::fake::File>,
+        next: u64,
+    ) -> Result<(), String> {
+        files.give_payload(&Attachment { payload: Some(file), ..Attachment::default() }, Sequence(next))
+    }
+
+    #[test]
+    fn slots_and_payloads_are_charged() {
+        let (mut files, account) = charged();
+        files.give_slot(&slot(0, Memory { file: Some(file(1)), ..memory(1) })).unwrap();
+        files.give_slot(&slot(1, memory(2))).unwrap();
+        give(&mut files, file(3), 1).unwrap();
+        files.give_payload(&Attachment::default(), Sequence(1)).unwrap();
+        assert_eq!(account.0.lock().unwrap().given, [(1, Purpose::Slot), (3, Purpose::Other)]);
+        account.0.lock().unwrap().is_full = true;
+        assert!(give(&mut files, file(3), 1).is_err());
+    }
+
+    /// The reader may go on reading payloads in front of frames that it has not released.
+    #[test]
+    fn unread_payloads_are_lost_with_the_link() {
+        for (released, lost) in [(1, [10, 11, 20, QUEUE].as_slice()), (2, &[20, QUEUE]), (3, &[QUEUE])] {
+            let (mut files, account) = charged();
+            for (size, next) in [(10, 1), (11, 1), (20, 2)] {
+                give(&mut files, file(size), next).unwrap();
+            }
+            give(&mut files, single_use_file(30), 2).unwrap();
+            files.note_released(Sequence(released));
+            drop(files);
+            assert_eq!(account.0.lock().unwrap().lost, lost, "released up to {released}");
+        }
+    }
+
+    #[test]
+    fn oldest_of_too_many_unread_payloads_is_lost() {
+        let (mut files, account) = charged();
+        for number in 0..=MAX_UNREAD as u64 {
+            assert_eq!(account.0.lock().unwrap().lost, []);
+            give(&mut files, file(number), 1).unwrap();
+        }
+        assert_eq!(account.0.lock().unwrap().lost, [0]);
+    }
+
+    #[test]
+    fn claims_are_charged_unless_the_reader_has_ended() {
+        for (is_charged, has_ended, claims_cannot_be_freed, claims, lost) in [
+            (false, false, false, None, [].as_slice()),
+            (false, true, false, None, &[]),
+            (true, false, false, Some(Claims::Charged), &[QUEUE]),
+            (true, true, false, Some(Claims::Freed), &[]),
+            (true, true, true, Some(Claims::Charged), &[]),
+        ] {
+            let (mut files, account) =
+                files(Charges { is_charged, claims_cannot_be_freed, ..Charges::default() });
+            assert_eq!(files.is_charged(), is_charged);
+            if has_ended {
+                files.note_end();
+            }
+            drop(files);
+            let charges = account.0.lock().unwrap();
+            assert_eq!((charges.claims, &*charges.lost), (claims, lost), "{is_charged}, {has_ended}");
+        }
+    }
+}

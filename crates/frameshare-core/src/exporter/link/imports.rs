@@ -92,3 +92,61 @@ impl Imports {
         slots.chain(generations).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: SlotId = SlotId { generation: 2, index: 5 };
+    const UNKNOWN: SlotId = SlotId { generation: 2, index: 6 };
+
+    fn imports() -> Imports {
+        let mut imports = Imports::default();
+        imports.add(SLOT);
+        imports
+    }
+
+    #[test]
+    fn slot_is_imported_until_the_reader_drops_it_when_asked() {
+        let mut imports = imports();
+        assert!(imports.has(SLOT) && imports.may_have(SLOT));
+        assert!(!imports.drop_slot(SLOT), "the reader was not asked");
+        for slot in [UNKNOWN, SlotId { generation: 3, ..SLOT }] {
+            assert!(!imports.has(slot) && !imports.may_have(slot) && !imports.retire_slot(slot, 100));
+            assert!(!imports.drop_slot(slot));
+        }
+        assert!(imports.retire_slot(SLOT, 100) && !imports.retire_slot(SLOT, 100));
+        assert!(!imports.has(SLOT) && imports.may_have(SLOT));
+        assert_eq!(imports.retired_slots(), 1);
+        assert!(imports.drop_slot(SLOT) && !imports.drop_slot(SLOT));
+        assert!(!imports.may_have(SLOT) && imports.has_any(2));
+        assert_eq!(imports.retired_slots(), 0);
+    }
+
+    #[test]
+    fn generation_is_imported_until_the_reader_drops_it_when_asked() {
+        let mut imports = imports();
+        assert!(imports.has_any(2) && !imports.has_any(3));
+        assert_eq!(imports.generations().collect::<Vec<_>>(), [2]);
+        assert!(!imports.retire(3) && !imports.drop_generation(3, true));
+        assert!(!imports.drop_generation(2, false) && imports.has_any(2), "the reader was not asked");
+        assert!(imports.retire(2) && !imports.retire(2));
+        assert!(imports.has_any(2) && imports.has(SLOT));
+        assert!(imports.drop_generation(2, false));
+        assert!(!imports.has_any(2) && !imports.may_have(SLOT));
+        // A reader that cannot import a generation drops it unasked.
+        imports.add(SLOT);
+        assert!(imports.drop_generation(2, true) && !imports.has_any(2));
+    }
+
+    #[test]
+    fn memory_that_the_reader_was_asked_for_is_kept() {
+        let mut imports = imports();
+        imports.add(SlotId { generation: 7, index: 1 });
+        imports.retire_slot(SLOT, 100);
+        let retired = BTreeMap::from([(7, 3000), (8, 50_000)]);
+        assert_eq!(imports.kept(&retired), 3100);
+        imports.drop_slot(SLOT);
+        assert_eq!(imports.kept(&retired), 3000);
+    }
+}

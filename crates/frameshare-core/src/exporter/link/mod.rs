@@ -63,7 +63,7 @@ pub struct Link<S: System> {
     /// Its leases.
     pub leases: Leases<S>,
     /// Its messages, and the connection.
-    pub outbox: Outbox<S>,
+    pub outbox: Outbox<S::Connection>,
     /// The reader is to be woken when the state is unlocked.
     is_to_wake: bool,
     /// Messages waited when the state was last unlocked.
@@ -119,7 +119,7 @@ impl<S: System> Link<S> {
             delivery;
         Self {
             leases: Leases::new(&info, producer, fence, choice, next, start),
-            outbox: Outbox::new(connection),
+            outbox: Outbox::new(connection, S::now),
             is_to_wake: false,
             was_blocked: false,
             backlog: Backlog::default(),

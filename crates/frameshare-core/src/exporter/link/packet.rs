@@ -112,6 +112,12 @@ impl<A: Attachment> Packet<A> {
         self.is_ordered
     }
 
+    /// The message, and the number of its descriptors.
+    #[cfg(test)]
+    pub fn decode(&self) -> (ToReader, usize) {
+        (ToReader::decode(&self.bytes).unwrap(), self.attachments.len())
+    }
+
     pub(super) fn cost(&self) -> u64 {
         if self.is_kept { 0 } else { self.bytes.len() as u64 + self.payload }
     }
@@ -126,5 +132,84 @@ fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
         &ToReader::Event { before, kind, sticky, .. } => ToReader::Event { before, kind, sticky, payload },
         &ToReader::Metadata { sequence, .. } => ToReader::Metadata { sequence, payload },
         other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::exporter::fake::{self, Fake, file};
+    use frameshare_protocol::{Sequence, message::Reason};
+
+    /// A descriptor whose last holder frees memory of a GPU.
+    pub const GPU_MEMORY: fake::Attachment = fake::Attachment { frees_memory: true, payload: None };
+    /// Another descriptor.
+    pub const SOCKET: fake::Attachment = fake::Attachment { frees_memory: false, payload: None };
+
+    /// A message with this number.
+    pub fn message(number: u64) -> ToReader {
+        ToReader::EndOfStream { before: Sequence(number) }
+    }
+
+    /// The number of an encoded message.
+    pub fn number(bytes: &[u8]) -> u64 {
+        match ToReader::decode(bytes) {
+            Ok(ToReader::EndOfStream { before }) => before.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A message with this number, and a file of `payload` bytes.
+    pub fn with_file(number: u64, payload: u64) -> Packet<fake::Attachment> {
+        let attachment = fake::Attachment { frees_memory: false, payload: Some(file(payload)) };
+        Packet::with_file(&message(number), attachment, payload).unwrap()
+    }
+
+    #[test]
+    fn payload_file_counts_unless_the_exporter_keeps_it() {
+        let plain = Packet::<fake::Attachment>::new(&message(1)).unwrap();
+        let length = plain.bytes().len() as u64;
+        let with_fds = Packet::with(&message(1), vec![GPU_MEMORY, SOCKET]).unwrap();
+        for (packet, cost, payload, files) in [
+            (plain, length, 0, 0),
+            (with_fds, length, 0, 0),
+            (with_file(1, 500), length + 500, 500, 1),
+            (with_file(1, 500).kept(), 0, 0, 0),
+        ] {
+            assert_eq!(
+                (packet.cost(), packet.payload(), packet.files()),
+                (cost, payload, files),
+                "{packet:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn payload_that_exceeds_a_message_goes_to_a_file() {
+        let event = |payload| ToReader::Event { before: Sequence(4), kind: 9, sticky: true, payload };
+        let metadata = |payload| ToReader::Metadata { sequence: Sequence(5), payload };
+        let kinds: [&dyn Fn(Payload) -> ToReader; 2] = [&event, &metadata];
+        for kind in kinds {
+            for (length, is_sealed) in [(INLINE, false), (INLINE + 1, true)] {
+                let message = kind(Payload::Inline(vec![7; length]));
+                let packet = Packet::with_payload(&message, &Fake::default(), false).unwrap();
+                let sealed = is_sealed.then_some(Payload::Sealed(length as u64));
+                assert_eq!(packet.sealed().map(|(payload, _)| payload), sealed);
+                assert_eq!((packet.payload_file().is_some(), packet.files() == 1), (is_sealed, is_sealed));
+                let sent = sealed.map_or(message, kind);
+                assert_eq!(ToReader::decode(packet.bytes()).unwrap(), sent);
+            }
+        }
+        // A descriptor that is no payload file is not taken for one.
+        let other = Packet::with(&message(1), vec![SOCKET]).unwrap();
+        assert!(other.sealed().is_none() && other.payload_file().is_none());
+        assert_eq!(other.attachments().len(), 1);
+    }
+
+    #[test]
+    fn messages_between_frames_are_ordered() {
+        assert!(Packet::<fake::Attachment>::new(&message(1)).unwrap().is_ordered());
+        let goodbye = ToReader::Goodbye { reason: Reason::Stopped, text: String::new() };
+        assert!(!Packet::<fake::Attachment>::new(&goodbye).unwrap().is_ordered());
     }
 }

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 /// Owns the time that the stream has stood still while one reader had something to do and did
 /// nothing. It reads no clock: the time is told to it. A reader that takes or releases a frame
-/// begins again.
+/// begins again, since its progress (`P`) changes.
 #[derive(Debug, Default)]
-pub struct Stall {
+pub struct Stall<P = Progress> {
     time: Duration,
     /// The reader's progress at that time.
-    progress: Progress,
+    progress: P,
     /// The stall was reported to the owner.
     is_reported: bool,
 }
 
-impl Stall {
+impl<P: Default + PartialEq> Stall<P> {
     /// Records that the stream has stood still for this time, and whether the reader had something
     /// to do. Returns the time of the whole stall.
-    pub fn note(&mut self, time: Duration, progress: Progress, is_busy: bool) -> Duration {
+    pub fn note(&mut self, time: Duration, progress: P, is_busy: bool) -> Duration {
         if progress != self.progress {
             *self = Self { progress, ..Self::default() };
         } else if is_busy {
@@ -37,5 +37,28 @@ impl Stall {
     /// Returns whether the stall was reported to the owner.
     pub fn is_reported(&self) -> bool {
         self.is_reported
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn stall_lasts_while_a_busy_reader_makes_no_progress() {
+        let mut stall = Stall::<u64>::default();
+        assert_eq!(stall.note(STEP, 7, true), Duration::ZERO, "the first progress");
+        assert_eq!(stall.note(STEP, 7, true), STEP);
+        assert_eq!(stall.note(STEP, 7, false), STEP, "the reader has nothing to do");
+        assert_eq!(stall.note(STEP, 7, true), 2 * STEP);
+        assert!(!stall.is_reported());
+        stall.note_report();
+        assert!(stall.is_reported());
+        // Progress begins another stall, which is reported again.
+        assert_eq!(stall.note(STEP, 8, true), Duration::ZERO);
+        assert!(!stall.is_reported());
+        assert_eq!(stall.note(STEP, 8, true), STEP);
     }
 }

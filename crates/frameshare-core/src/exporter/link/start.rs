@@ -63,3 +63,40 @@ impl Start {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reader_starts_with_a_key_unit_or_after_the_longest_wait() {
+        let now = Instant::now();
+        let before = MAX_WAIT - Duration::from_nanos(1);
+        for start in [Start::join(now), Start::resume(now)] {
+            assert!(start.awaits_key());
+            for (unit, wait, begins) in [
+                (Unit::Key, Duration::ZERO, true),
+                (Unit::Whole, Duration::ZERO, true),
+                (Unit::Delta, before, false),
+                (Unit::Delta, MAX_WAIT, true),
+            ] {
+                assert_eq!(start.begins_with(unit, now + wait), begins, "{start:?}: {unit:?} after {wait:?}");
+            }
+        }
+        assert!(!Start::AtOnce.awaits_key() && Start::AtOnce.begins_with(Unit::Delta, now));
+    }
+
+    #[test]
+    fn wait_for_a_key_unit_begins_once() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut start = Start::AtOnce;
+        for time in [now, later] {
+            start.await_key(time);
+            assert_eq!(start, Start::join(now));
+        }
+        let mut start = Start::resume(now);
+        start.await_key(later);
+        assert_eq!(start, Start::resume(now));
+    }
+}

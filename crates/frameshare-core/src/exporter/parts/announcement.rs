@@ -130,3 +130,92 @@ impl<A: Attachment, V: Video> Announcement<A, V> {
 fn media_type(format: &Format) -> &str {
     format.caps.split([',', ';', '(']).next().unwrap_or_default().trim()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake::Attachment;
+    use frameshare_protocol::Plane;
+
+    /// Raw video. The rows of the last plane of each frame overlap.
+    #[derive(Debug)]
+    struct Raw;
+
+    impl Video for Raw {
+        fn of_caps(caps: &str) -> Option<Self> {
+            caps.starts_with("video/x-raw").then_some(Self)
+        }
+
+        fn period_ns(caps: &str) -> Option<u64> {
+            caps.contains("50/1").then_some(20_000_000)
+        }
+
+        fn overlapping_plane(&self, planes: &[Plane]) -> Option<usize> {
+            planes.len().checked_sub(1)
+        }
+    }
+
+    fn format(caps: &str) -> Format {
+        Format { caps: caps.into(), video: None }
+    }
+
+    #[test]
+    fn format_change_is_named_by_its_greatest_part() {
+        let mut announcement = Announcement::<Attachment, Raw>::default();
+        assert_eq!((announcement.format(), announcement.period()), (None, None));
+        for (caps, memory, change) in [
+            ("video/x-raw, width=1", MemoryKind::Host, Some(Change::Media)),
+            ("video/x-raw, width=1", MemoryKind::Host, None),
+            ("video/x-raw, width=2", MemoryKind::Vmm, Some(Change::Caps)),
+            ("video/x-raw, width=2", MemoryKind::Host, Some(Change::Memory)),
+            ("video/x-h264, width=2", MemoryKind::Host, Some(Change::Media)),
+            ("video/x-raw(memory:CUDAMemory), framerate=50/1", MemoryKind::Host, Some(Change::Media)),
+            ("video/x-raw; audio/x-raw", MemoryKind::Host, Some(Change::Caps)),
+        ] {
+            assert_eq!(announcement.set_format(&format(caps), memory), change, "{caps}, {memory:?}");
+            assert_eq!((announcement.format(), announcement.memory()), (Some(&format(caps)), memory));
+        }
+    }
+
+    #[test]
+    fn format_tells_duration_and_planes_of_frames() {
+        let mut announcement = Announcement::<Attachment, Raw>::default();
+        let frame = Descriptor { plane_count: 2, ..Descriptor::default() };
+        assert_eq!(announcement.overlapping_plane(&frame), None);
+        announcement.set_format(&format("video/x-raw, framerate=50/1"), MemoryKind::Host);
+        assert_eq!(announcement.period(), Some(20_000_000));
+        assert_eq!(announcement.overlapping_plane(&frame), Some(1));
+    }
+
+    #[test]
+    fn joining_reader_is_told_start_format_events_and_end() {
+        let (before, next) = (Sequence(3), Sequence(9));
+        let mut announcement = Announcement::<Attachment, Raw>::default();
+        let event = |kind, payload| ToReader::Event { before, kind, sticky: true, payload };
+        let inline = |byte| Payload::Inline(vec![byte]);
+        announcement.set_format(&format("video/x-raw"), MemoryKind::Vmm);
+        announcement.keep_event(kind::SEGMENT, inline(1), Vec::new());
+        announcement.keep_event(kind::SEGMENT, inline(2), Vec::new());
+        announcement.keep_event(kind::STREAM_START, inline(3), Vec::new());
+        announcement.keep_event(kind::STREAM_TAGS, Payload::Sealed(70_000), vec![Attachment::default()]);
+        let told = |announcement: &Announcement<_, _>| -> Vec<_> {
+            let packets = announcement.introduction(MemoryKind::Host, before, next).unwrap();
+            packets.into_iter().map(|packet| packet.decode()).collect()
+        };
+        let mut expected = vec![
+            (event(kind::STREAM_START, inline(3)), 0),
+            (ToReader::Format { before, memory: MemoryKind::Host, format: format("video/x-raw") }, 0),
+            (event(kind::STREAM_TAGS, Payload::Sealed(70_000)), 1),
+            (event(kind::SEGMENT, inline(2)), 0),
+        ];
+        assert_eq!(told(&announcement), expected);
+        assert!(!announcement.has_ended() && announcement.end());
+        assert!(announcement.has_ended() && !announcement.end(), "the stream had ended already");
+        expected.push((ToReader::EndOfStream { before: next }, 0));
+        assert_eq!(told(&announcement), expected);
+        announcement.go_on();
+        assert!(!announcement.has_ended());
+        expected.pop();
+        assert_eq!(told(&announcement), expected);
+    }
+}

@@ -53,3 +53,24 @@ impl Deferred {
         mem::take(&mut self.resources)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_data_and_resources_wait_for_their_own_threads() {
+        let mut deferred = Deferred::default();
+        let state =
+            |deferred: &Deferred| [deferred.has_user_data(), deferred.has_resources(), deferred.has_any()];
+        assert_eq!(state(&deferred), [false, false, false]);
+        deferred.drop_user_data([Box::new("user data") as Box<dyn Any + Send>]);
+        assert_eq!(state(&deferred), [true, false, true]);
+        deferred.drop_resource("resource");
+        assert_eq!(state(&deferred), [true, true, true]);
+        assert!(deferred.take_user_data()[0].is::<&str>());
+        assert_eq!(state(&deferred), [false, true, true]);
+        assert_eq!(*deferred.take_resources()[0].downcast_ref::<&str>().unwrap(), "resource");
+        assert_eq!(state(&deferred), [false, false, false]);
+    }
+}

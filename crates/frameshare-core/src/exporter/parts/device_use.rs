@@ -110,3 +110,65 @@ impl<S: System> DeviceUse<S> {
         self.unsettled.extract_if(.., is_over).filter_map(|one| one.keep).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake::{Fake, Memory, memory, pass, slot};
+
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    fn dma_buf() -> <Fake as System>::Slot {
+        slot(0, Memory { is_dma_buf: true, ..memory(1) })
+    }
+
+    #[test]
+    fn dma_buf_returns_when_no_device_uses_it() {
+        let (mut devices, mut reports) = (DeviceUse::default(), Reports::default());
+        let mut system = Fake::default();
+        assert!(devices.settle(dma_buf(), Some(Box::new(1)), &system).is_some());
+        system.device_works = true;
+        assert!(devices.settle(slot(0, memory(1)), Some(Box::new(1)), &system).is_some());
+        assert!(!devices.has_unsettled());
+        assert!(devices.settle(dma_buf(), Some(Box::new(1)), &system).is_none());
+        assert!(devices.has_unsettled());
+        pass(TIMEOUT);
+        assert!(devices.collect(TIMEOUT, &mut reports, &system).is_empty());
+        system.device_works = false;
+        assert_eq!(devices.collect(TIMEOUT, &mut reports, &system).len(), 1);
+        assert!(!devices.has_unsettled() && reports.take_warnings().is_empty());
+    }
+
+    #[test]
+    fn dma_buf_returns_after_the_fence_timeout() {
+        let (mut devices, mut reports) = (DeviceUse::default(), Reports::default());
+        let system = Fake { device_works: true, ..Fake::default() };
+        devices.settle(dma_buf(), Some(Box::new(1)), &system);
+        pass(TIMEOUT + Duration::from_nanos(1));
+        devices.settle(dma_buf(), Some(Box::new(2)), &system);
+        let [late] = &devices.collect(TIMEOUT, &mut reports, &system)[..] else { panic!("one is late") };
+        assert_eq!(late.downcast_ref(), Some(&1));
+        assert_eq!(reports.take_warnings().len(), 1);
+    }
+
+    #[test]
+    fn frames_in_dma_bufs_are_counted() {
+        let mut devices = DeviceUse::default();
+        for (slot, device_works) in [(slot(0, memory(1)), true), (dma_buf(), false), (dma_buf(), true)] {
+            devices.count(&slot, &Fake { device_works, ..Fake::default() });
+        }
+        assert_eq!(devices.stats(), DmaBufStats { frames: 2, fenced: 1 });
+    }
+
+    #[test]
+    fn sharing_and_need_of_dma_bufs_are_set_apart() {
+        let mut devices = DeviceUse::<Fake>::default();
+        assert!(!devices.are_used() && !devices.are_required());
+        devices.note_use();
+        assert!(devices.are_used() && !devices.are_required());
+        devices.require(true);
+        assert!(devices.are_required());
+        devices.require(false);
+        assert!(!devices.are_required());
+    }
+}

@@ -98,3 +98,65 @@ impl<S: System> Downloads<S> {
         self.copier.recycle(download.done);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake::{Copier, Fake, memory, slot};
+
+    /// A frame of 200 bytes in slot 9, at an offset.
+    fn frame(sequence: u64) -> WaitingFrame<crate::exporter::fake::Attachment> {
+        let source = slot(9, memory(200)).id();
+        let descriptor =
+            Descriptor { sequence: Sequence(sequence), slot: source, offset: 50, ..Descriptor::default() };
+        WaitingFrame { area: AreaIndex(sequence as u32), descriptor, oversized: None, bytes: 200 }
+    }
+
+    /// Downloads of frames 1 and 2 to slots 1 and 2 of 100 bytes.
+    fn downloads() -> Downloads<Fake> {
+        let mut downloads = Downloads::new(Copier::default());
+        for sequence in [1, 2] {
+            let to = slot(sequence as u32, memory(100));
+            downloads.start((), &slot(9, memory(200)), to, frame(sequence), false).unwrap();
+        }
+        downloads
+    }
+
+    #[test]
+    fn downloads_end_in_the_order_of_their_frames() {
+        let mut downloads = downloads();
+        assert_eq!((downloads.first(), downloads.newest()), (Some(Sequence(1)), Some(Sequence(2))));
+        downloads.copier.ended.insert(1, Err("failed".into()));
+        assert!(downloads.take_ended().unwrap().is_none(), "the first one is under way");
+        downloads.copier.ended.insert(0, Ok(()));
+        for (sequence, outcome, left) in [(1, Ok(()), 1), (2, Err("failed".into()), 0)] {
+            let (download, copied) = downloads.take_ended().unwrap().unwrap();
+            assert_eq!((download.frame.descriptor.sequence, copied), (Sequence(sequence), outcome));
+            assert_eq!(downloads.count(), left);
+            downloads.recycle(download);
+        }
+        assert_eq!(downloads.copier.recycled, [0, 1]);
+        assert!(downloads.take_ended().unwrap().is_none() && downloads.first_weight().is_none());
+    }
+
+    #[test]
+    fn downloaded_frame_is_at_the_beginning_of_its_slot() {
+        let mut downloads = downloads();
+        assert_eq!(downloads.first_weight(), Some(Weight { bytes: 100, files: 0 }));
+        downloads.copier.ended.insert(0, Ok(()));
+        let (Download { slot, frame, .. }, _) = downloads.take_ended().unwrap().unwrap();
+        assert_eq!((frame.descriptor.slot, frame.descriptor.offset), (slot.id(), 0));
+        assert_eq!((slot.id().index, frame.area), (1, AreaIndex(1)));
+    }
+
+    #[test]
+    fn failed_gpu_ends_all_downloads() {
+        let mut downloads = downloads();
+        downloads.copier.has_failed = true;
+        assert!(downloads.take_ended().is_err());
+        let (from, to) = (slot(9, memory(200)), slot(3, memory(100)));
+        assert!(downloads.start((), &from, to, frame(3), false).is_err());
+        assert_eq!(downloads.give_up(), [AreaIndex(1), AreaIndex(2)]);
+        assert_eq!(downloads.count(), 0);
+    }
+}

@@ -173,3 +173,124 @@ fn encoded_size(size: u64, metadata: usize) -> Option<u64> {
     let unit = KeptUnit::new(Descriptor { size, ..Descriptor::default() }, metadata, 0)?;
     Some(8 * unit.next as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare_protocol::kept::RECORD;
+
+    /// Bytes of a unit of 20 bytes with 5 bytes of metadata, in whole words.
+    const UNIT: u64 = 8 * (RECORD as u64 + 1 + 3);
+
+    /// A kept frame in the area of its number.
+    fn frame(area: u32, published: u64) -> WaitingFrame<()> {
+        let descriptor = Descriptor { published, ..Descriptor::default() };
+        WaitingFrame { area: AreaIndex(area), descriptor, oversized: None, bytes: 100 }
+    }
+
+    /// Publishes a unit with this number, and keeps its copy. Returns the number of units that are
+    /// dropped.
+    fn publish(kept: &mut Kept<()>, unit: Unit, sequence: u64, limit: u64) -> usize {
+        kept.note(unit);
+        let content = Arc::new(Content { metadata: [0; 5].into(), bytes: [0; 20].into() });
+        assert_eq!(content.size(), 25);
+        let descriptor = Descriptor { sequence: Sequence(sequence), size: 20, ..Descriptor::default() };
+        kept.keep_unit(&descriptor, Some(content), limit, 7000 + sequence).len()
+    }
+
+    /// The numbers of units.
+    fn numbers(units: &KeptUnits) -> Vec<u64> {
+        units.iter().map(|unit| unit.descriptor.sequence.0).collect()
+    }
+
+    #[test]
+    fn last_frame_is_kept_once_no_other_follows_it() {
+        let (mut kept, pause) = (Kept::default(), Duration::from_nanos(100));
+        assert_eq!(kept.replace_frame(Some(frame(3, 1000))), None);
+        assert!(kept.has_frame_in(AreaIndex(3)) && !kept.has_frame_in(AreaIndex(4)));
+        assert!(kept.frame_after(pause, 1099).is_none() && kept.frame_after(pause, 1100).is_some());
+        assert_eq!(kept.replace_frame(None), Some(AreaIndex(3)));
+        assert!(!kept.has_frame_in(AreaIndex(3)) && kept.frame_after(pause, 1100).is_none());
+    }
+
+    #[test]
+    fn units_are_kept_from_the_last_key_unit_on() {
+        let mut kept = Kept::default();
+        // Units before the first key unit are of no use.
+        assert_eq!(publish(&mut kept, Unit::Delta, 1, 10 * UNIT), 0);
+        assert_eq!((kept.units(), kept.bytes(), kept.begin_of_units()), (0, 0, None));
+        for (unit, sequence) in [(Unit::Key, 2), (Unit::Delta, 3), (Unit::Delta, 4)] {
+            assert_eq!(publish(&mut kept, unit, sequence, 3 * UNIT), 0);
+        }
+        assert_eq!((kept.units(), kept.bytes(), kept.begin_of_units()), (3, 3 * UNIT, Some(Sequence(2))));
+        let units = kept.units_from(Sequence(3));
+        assert_eq!((numbers(&units), units[0].descriptor.published), (vec![3, 4], 7003));
+        assert_eq!(publish(&mut kept, Unit::Key, 5, 3 * UNIT), 3);
+        assert_eq!((kept.units(), kept.bytes(), kept.begin_of_units()), (1, UNIT, Some(Sequence(5))));
+        // A unit without a copy ends the kept units, and so does a whole frame.
+        kept.note(Unit::Delta);
+        assert_eq!(numbers(&kept.keep_unit(&Descriptor::default(), None, 3 * UNIT, 0)), [5]);
+        assert_eq!(publish(&mut kept, Unit::Key, 7, 3 * UNIT), 0);
+        assert_eq!(publish(&mut kept, Unit::Whole, 8, 3 * UNIT), 1);
+        assert_eq!((kept.units(), kept.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn kept_units_are_limited_in_bytes_and_number() {
+        let mut kept = Kept::default();
+        publish(&mut kept, Unit::Key, 1, 2 * UNIT);
+        assert!(
+            kept.has_room(Unit::Delta, 20, 5, 2 * UNIT) && !kept.has_room(Unit::Delta, 20, 5, 2 * UNIT - 1)
+        );
+        assert!(kept.has_room(Unit::Key, 20, 5, UNIT) && !kept.has_room(Unit::Key, 20, 5, UNIT - 1));
+        assert!(!kept.has_room(Unit::Whole, 20, 5, u64::MAX), "a whole frame is not kept as a unit");
+        assert!(!kept.has_room(Unit::Delta, u64::MAX, 5, u64::MAX), "no file takes the unit");
+        publish(&mut kept, Unit::Delta, 2, 2 * UNIT);
+        assert_eq!(publish(&mut kept, Unit::Delta, 3, 2 * UNIT), 2);
+        for sequence in 1..=u64::from(MAX_KEPT_UNITS) {
+            let unit = if sequence == 1 { Unit::Key } else { Unit::Delta };
+            assert_eq!(publish(&mut kept, unit, sequence, u64::MAX), 0);
+        }
+        assert_eq!(kept.units(), MAX_KEPT_UNITS);
+        assert!(!kept.has_room(Unit::Delta, 20, 5, u64::MAX) && kept.has_room(Unit::Key, 20, 5, UNIT));
+    }
+
+    #[test]
+    fn delta_unit_without_units_before_depends_on_unknown_ones() {
+        let mut kept = Kept::<()>::default();
+        assert!(!kept.has_units());
+        for (unit, depends) in [
+            (Unit::Whole, false),
+            (Unit::Delta, true),
+            (Unit::Delta, false),
+            (Unit::Key, false),
+            (Unit::Delta, false),
+            (Unit::Whole, false),
+        ] {
+            assert_eq!(kept.note(unit), depends, "{unit:?}");
+            assert_eq!(kept.has_units(), unit != Unit::Whole);
+        }
+        kept.note(Unit::Key);
+        kept.end_units();
+        assert!(
+            !kept.has_units() && kept.note(Unit::Delta),
+            "the next unit belongs to another sequence of units"
+        );
+    }
+
+    #[test]
+    fn key_units_are_requested_once_a_second() {
+        let mut kept = Kept::<()>::default();
+        assert!(!kept.asks_for_key(0), "the stream has no key units");
+        kept.note(Unit::Key);
+        for (now, asks) in [
+            (5, true),
+            (5, false),
+            (BETWEEN_REQUESTS + 4, false),
+            (BETWEEN_REQUESTS + 5, true),
+            (BETWEEN_REQUESTS + 6, false),
+        ] {
+            assert_eq!(kept.asks_for_key(now), asks, "{now}");
+        }
+    }
+}

@@ -36,3 +36,22 @@ impl<W: Work> Pinned<W> {
         self.0.extract_if(.., |(work, _)| work.is_done()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake;
+
+    #[test]
+    fn resource_is_pinned_until_its_work_is_done() {
+        let mut pinned = Pinned::default();
+        assert!(pinned.is_empty());
+        for is_done in [false, true] {
+            pinned.hold(fake::Work(is_done), Box::new(is_done));
+        }
+        assert_eq!((pinned.len(), pinned.is_empty()), (2, false));
+        let unused = pinned.collect();
+        assert_eq!((unused.len(), pinned.len()), (1, 1));
+        assert!(unused[0].0.is_done() && *unused[0].1.downcast_ref::<bool>().unwrap());
+    }
+}

@@ -250,6 +250,92 @@ mod tests {
     }
 
     #[test]
+    fn wait_within_twice_the_time_continues_the_last_one() {
+        for (frames, lasts) in
+            [(2 * Demand::FIRST - 1, 2 * Demand::FIRST), (2 * Demand::FIRST, Demand::FIRST)]
+        {
+            let (mut demand, mut now) = (Demand::default(), 0);
+            wait(&mut demand, &mut now);
+            go_on(&mut demand, &mut now, frames);
+            wait(&mut demand, &mut now);
+            go_on(&mut demand, &mut now, lasts - 1);
+            assert_eq!(demand.urgency(), Urgency::Unhurried, "{frames}");
+            go_on(&mut demand, &mut now, 1);
+            assert_eq!(demand.urgency(), Urgency::Idle, "{frames}");
+        }
+    }
+
+    #[test]
+    fn returned_buffer_after_a_pause_makes_polls_unhurried() {
+        for (pause, urgency) in [(Demand::PAUSE - 1, Urgency::Idle), (Demand::PAUSE, Urgency::Unhurried)] {
+            let mut polling = Polling::default();
+            polling.note_publication(0);
+            polling.note_return(pause, pause);
+            assert_eq!(polling.demanded(), Urgency::Idle);
+            polling.note_publication(pause + 1);
+            assert_eq!(polling.demanded(), urgency, "{pause}");
+        }
+    }
+
+    /// The order of polls of these times in ms.
+    fn order(at_once: bool, within: Option<u64>, after_publication: Option<u64>) -> Order {
+        let time = |ms: Option<u64>| ms.map(Duration::from_millis);
+        Order { at_once, within: time(within), after_publication: time(after_publication) }
+    }
+
+    #[test]
+    fn most_urgent_poll_is_ordered_once() {
+        use Urgency::{Close, Idle, Unhurried};
+        let nothing = || order(false, None, None);
+        for (watch, wanted, expected, then) in [
+            (Urgency::None, &[][..], nothing(), Urgency::None),
+            (Urgency::None, &[Unhurried, Idle], order(false, Some(2), None), Unhurried),
+            (Unhurried, &[Idle], order(false, Some(100), None), Unhurried),
+            (Unhurried, &[Close, Unhurried], order(true, None, None), Close),
+            // The service thread polls as often as it can already.
+            (Close, &[Close], nothing(), Close),
+            (Close, &[Unhurried], order(false, Some(2), None), Close),
+        ] {
+            let mut polling = Polling::default();
+            polling.begin_turn(watch);
+            wanted.iter().for_each(|urgency| polling.want(*urgency));
+            assert_eq!(polling.take_order(), expected, "{watch:?} {wanted:?}");
+            assert_eq!((polling.watch(), polling.take_order()), (then, nothing()));
+        }
+    }
+
+    #[test]
+    fn publications_put_off_idle_polls() {
+        let mut polling = Polling::default();
+        for (needed, after_publication) in [(Urgency::Idle, Some(100)), (Urgency::Unhurried, None)] {
+            polling.begin_turn(needed);
+            assert_eq!(polling.take_order(), order(false, None, after_publication));
+        }
+        polling.want_after_publication(Urgency::Unhurried);
+        assert_eq!(polling.take_order(), order(false, None, Some(2)));
+    }
+
+    #[test]
+    fn publication_polls_unless_its_slot_was_polled_for() {
+        let mut polling = Polling::default();
+        assert!(polling.publication_polls());
+        polling.note_poll();
+        assert!(!polling.publication_polls() && polling.publication_polls());
+    }
+
+    #[test]
+    fn pending_fence_is_known_until_a_poll_finds_none() {
+        let mut polling = Polling::default();
+        assert!(!polling.fences_pending());
+        polling.note_pending_fence();
+        assert!(polling.fences_pending());
+        for pending in [false, true] {
+            polling.set_fences_pending(pending);
+            assert_eq!(polling.fences_pending(), pending);
+        }
+    }
+
+    #[test]
     fn pause_for_another_reason_is_no_wait() {
         let (mut demand, mut now) = (Demand::default(), 0);
         demand.note_return(now);

@@ -138,3 +138,72 @@ impl<S: System> Publications<S> {
         self.by_area.iter().flatten().chain(&self.unwritten)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::{
+        fake::{Fake, memory, slot},
+        system::Slot,
+    };
+
+    const FIRST: AreaIndex = AreaIndex(0);
+
+    /// Publications in two areas, both taken. The frame in the second one is being written.
+    fn publications() -> Publications<Fake> {
+        let mut publications = Publications::new(2);
+        for (index, writing) in [None, Some(true)].into_iter().enumerate() {
+            let area = publications.open(slot(index as u32, memory(1)), None, writing);
+            assert_eq!(area.ok(), Some(AreaIndex(index as u32)));
+        }
+        publications
+    }
+
+    #[test]
+    fn frames_are_numbered_from_one() {
+        let mut publications = Publications::<Fake>::new(1);
+        assert_eq!((publications.next(), publications.last_at()), (Sequence(1), 0));
+        assert_eq!([publications.begin(), publications.begin()], [Sequence(1), Sequence(2)]);
+        publications.note_time(9);
+        assert_eq!((publications.next(), publications.last_at()), (Sequence(3), 9));
+    }
+
+    #[test]
+    fn publication_ends_with_its_last_lease() {
+        let mut publications = publications();
+        let refused = publications.open(slot(2, memory(1)), None, None).unwrap_err();
+        assert_eq!(refused.slot.id().index, 2, "no area is free");
+        publications.add_lease(FIRST);
+        publications.add_lease(FIRST);
+        for left in [2, 1] {
+            assert!(publications.end_lease(FIRST).is_none());
+            assert_eq!(publications.has_one_lease(FIRST), left == 1);
+        }
+        assert_eq!(publications.end_lease(FIRST).unwrap().slot.id().index, 0);
+        assert!(publications.end_lease(FIRST).is_none() && !publications.has_one_lease(FIRST));
+        assert!(publications.get(FIRST).is_none() && publications.get(AreaIndex(1)).is_some());
+        assert_eq!(Vec::from_iter(publications.leased().map(|(area, _)| area)), [AreaIndex(1)]);
+        assert_eq!(publications.open(slot(2, memory(1)), None, None).ok(), Some(FIRST));
+    }
+
+    #[test]
+    fn frame_without_leases_is_held_until_it_is_written() {
+        let mut publications = publications();
+        assert_eq!(publications.writing_mut(FIRST), None);
+        let written = publications.end_lease(FIRST).unwrap();
+        let unwritten = publications.end_lease(AreaIndex(1)).unwrap();
+        publications.wait_for_write(written);
+        publications.wait_for_write(unwritten);
+        let is_writing = |one: &Publication<Fake>| one.writing == Some(true);
+        assert_eq!((publications.leased().count(), publications.holding().count()), (0, 2));
+        assert_eq!(publications.take_written(is_writing)[0].slot.id().index, 0);
+        assert_eq!((publications.unwritten().len(), publications.holding().count()), (1, 1));
+    }
+
+    #[test]
+    fn write_of_publication_is_known_while_it_has_leases() {
+        let mut publications = publications();
+        *publications.writing_mut(AreaIndex(1)).unwrap() = false;
+        assert_eq!(publications.get(AreaIndex(1)).unwrap().writing, Some(false));
+    }
+}

@@ -211,3 +211,92 @@ impl<S: System> IndexMut<usize> for Readers<S> {
         &mut self.present[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::{
+        fake::{Connection, Fake, Signals, link},
+        system::Sent,
+        unit::Unit,
+    };
+    use frameshare_protocol::{
+        AreaIndex, EntryIndex, MemoryKind, Policy, Sequence, SlotId,
+        message::{Reason, ToReader},
+    };
+
+    fn reader(id: u64, credit: u32) -> Link<Fake> {
+        link(id, credit, Policy::Latest, Connection::default())
+    }
+
+    /// Present readers 1 and 2, and the draining reader 3, whose credits are 2, 3 and 4.
+    fn readers() -> Readers<Fake> {
+        let mut readers = Readers::default();
+        assert_eq!([readers.count(), readers.count(), readers.count(), readers.total()], [1, 2, 3, 3]);
+        assert_eq!([readers.add(reader(1, 2)), readers.add(reader(2, 3))], [0, 1]);
+        readers.drain(reader(3, 4));
+        readers
+    }
+
+    fn ids(readers: &Readers<Fake>) -> Vec<u64> {
+        readers.all().map(|link| link.info.id).collect()
+    }
+
+    #[test]
+    fn readers_are_found_by_number() {
+        let mut readers = readers();
+        for (id, position, is_draining) in [(1, Some(0), false), (2, Some(1), false), (3, None, true)] {
+            assert_eq!(readers.find(id).unwrap().info.id, id);
+            assert_eq!(readers.position(id), position);
+            assert_eq!(readers.find_draining(id).map(|link| link.info.id), is_draining.then_some(id));
+        }
+        let first = readers.remove(0);
+        assert_eq!(ids(&readers), [2, 3]);
+        readers.put_back(0, first);
+        assert_eq!(ids(&readers), [1, 2, 3]);
+        assert!(readers.remove_draining(|link| link.info.id == 1).is_none());
+        assert_eq!(readers.remove_draining(|link| link.info.id == 3).unwrap().info.id, 3);
+        assert_eq!(ids(&readers), [1, 2]);
+    }
+
+    #[test]
+    fn credit_is_reserved_while_frames_are_held() {
+        let mut readers = readers();
+        readers.promise(10);
+        assert_eq!(readers.credit(), 2 + 3 + 10, "the draining reader holds no frame");
+        let lease = (EntryIndex(0), AreaIndex(0), Sequence(1), Unit::Whole, MemoryKind::Host);
+        let (entry, area, sequence, unit, kind) = lease;
+        readers.draining_mut()[0].offer(entry, area, sequence, unit, kind, &mut Signals).unwrap();
+        assert_eq!(readers.credit(), 2 + 3 + 4 + 10);
+        readers.end_promise();
+        assert_eq!((readers.credit(), readers.own_credit()), (2 + 3 + 4, 0));
+    }
+
+    #[test]
+    fn generation_is_imported_until_no_reader_has_it() {
+        let mut readers = readers();
+        readers.find_draining(3).unwrap().imports.add(SlotId { generation: 5, index: 0 });
+        assert!(readers.import(5) && !readers.import(4));
+    }
+
+    #[test]
+    fn changes_of_any_reader_are_seen_once() {
+        let (mut readers, connection) = (readers(), Connection::default());
+        let index = readers.add(link(4, 1, Policy::Lossless, connection.clone()));
+        assert_eq!(readers.lossless().count(), 1);
+        assert_eq!(readers.take_changes(), Changes::default());
+        // The last readers are unchanged.
+        connection.0.lock().unwrap().refuses = Some(Sent::Full);
+        let message = ToReader::Goodbye { reason: Reason::Stopped, text: String::new() };
+        readers[index].send(&message).unwrap();
+        let blocked = Changes { has_blocked: true, has_sleepers: false };
+        assert_eq!([readers.take_changes(), readers.take_changes()], [blocked, Changes::default()]);
+        readers.present_mut()[0].wake_up();
+        let sleepers = Changes { has_sleepers: true, has_blocked: false };
+        assert_eq!([readers.take_changes(), readers.take_changes()], [sleepers, Changes::default()]);
+        let mut woken = Vec::new();
+        readers.take_sleepers(&mut woken);
+        readers.take_sleepers(&mut woken);
+        assert_eq!(woken.len(), 1);
+    }
+}

@@ -51,6 +51,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
     #[test]
     fn repeated_refusals_of_a_process_are_reported_once_a_second() {
@@ -72,5 +73,36 @@ mod tests {
         }
         assert_eq!(why(1000, start + PAUSE), None, "there is an end to it");
         assert!(why(1000, start + 3 * PAUSE).is_some());
+    }
+
+    /// Refuses all processes twice. The second refusal of each one is unreported.
+    fn refuse_twice(refusals: &mut Refusals, pids: Range<u32>, now: u64) {
+        for pid in pids.clone().chain(pids) {
+            refusals.note(&Peer { pid, ..Peer::default() }, "no".into(), now);
+        }
+    }
+
+    #[test]
+    fn processes_without_unreported_refusals_are_forgotten_first() {
+        let mut refusals = Refusals::default();
+        let peer = |pid| Peer { pid, ..Peer::default() };
+        refuse_twice(&mut refusals, 1..2, 0);
+        for pid in 2..=MAX_PROCESSES as u32 {
+            assert!(refusals.note(&peer(pid), "no".into(), 0).is_some());
+        }
+        assert!(refusals.note(&peer(1000), "no".into(), PAUSE).is_some());
+        let Some(Notice::ReaderRefused { why, .. }) = refusals.note(&peer(1), "no".into(), PAUSE) else {
+            panic!("the refusal is reported")
+        };
+        assert!(why.contains("1 times more"), "{why}");
+    }
+
+    #[test]
+    fn unreported_refusals_are_forgotten_to_report_others() {
+        let mut refusals = Refusals::default();
+        refuse_twice(&mut refusals, 0..MAX_PROCESSES as u32, 0);
+        let other = Peer { pid: 1000, ..Peer::default() };
+        assert!(refusals.note(&other, "no".into(), PAUSE - 1).is_none());
+        assert!(refusals.note(&other, "no".into(), PAUSE).is_some());
     }
 }

@@ -118,6 +118,7 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frameshare_protocol::Policy;
 
     #[test]
     fn newest_incidents_are_kept() {
@@ -130,5 +131,35 @@ mod tests {
         let kept: Vec<_> = reports.incidents().iter().map(|incident| incident.time).collect();
         assert_eq!(kept, times[times.len() - MAX_INCIDENTS..]);
         assert_eq!(reports.take_notices().len(), times.len());
+    }
+
+    #[test]
+    fn eviction_is_an_incident_and_disconnection_is_none() {
+        let (id, pid, uid, name) = (3, 7, 1000, "viewer".to_string());
+        let reader = ReaderInfo { id, pid, uid, name, policy: Policy::Lossless, credit: 4, max_queued: 4 };
+        for (reason, incidents) in [(Reason::Stopped, 0), (Reason::TooSlow, 1)] {
+            let mut reports = Reports::default();
+            reports.note_removal(&reader, &Ending::new(reason, "why"), 50);
+            let kept = reports.incidents();
+            assert!(
+                kept.len() == incidents && kept.iter().all(|one| one.reader == Some(3) && one.time == 50)
+            );
+            let notice = Notice::ReaderRemoved { reader: reader.clone(), reason, why: "why".into() };
+            assert_eq!(reports.take_notices(), [notice]);
+        }
+    }
+
+    #[test]
+    fn notices_and_warnings_are_taken_once() {
+        let mut reports = Reports::default();
+        assert!(!reports.has_any());
+        reports.tell(Notice::SocketBound);
+        assert!(reports.has_any());
+        assert_eq!(reports.take_notices(), [Notice::SocketBound]);
+        assert!(!reports.has_any());
+        reports.warn("slow".into());
+        assert!(reports.has_any());
+        assert_eq!(reports.take_warnings(), ["slow"]);
+        assert!(!reports.has_any());
     }
 }

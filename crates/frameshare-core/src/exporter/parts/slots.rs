@@ -161,15 +161,16 @@ impl<S: System> Slots<S> {
     /// Starts a new generation of own slots for frames if the newest does not suit `needed` bytes.
     /// Returns true if it did: older ones may have to be retired.
     pub fn renew_for_frames(&mut self, needed: u64, system: &S) -> Result<bool, S::MemoryError> {
-        let renew = mem::replace(&mut self.renew, false);
-        self.renew_host |= renew;
-        self.renew_generation(self.kind(), needed, renew, system)
+        let renewed = self.renew_generation(self.kind(), needed, self.renew, system)?;
+        self.renew_host |= mem::take(&mut self.renew);
+        Ok(renewed)
     }
 
     /// The same for downloads.
     pub fn renew_for_downloads(&mut self, needed: u64, system: &S) -> Result<bool, S::MemoryError> {
-        let renew = mem::replace(&mut self.renew_host, false);
-        self.renew_generation(MemoryKind::Host, needed, renew, system)
+        let renewed = self.renew_generation(MemoryKind::Host, needed, self.renew_host, system)?;
+        self.renew_host = false;
+        Ok(renewed)
     }
 
     fn renew_generation(
@@ -455,5 +456,352 @@ fn full<S: System>(error: NoSlot<S>, max_slots: u32) -> NoSlot<S> {
     match error {
         NoSlot::Exhausted { .. } => NoSlot::Exhausted { max_slots },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::fake::{self, Fake, memory};
+
+    const KIND: MemoryKind = MemoryKind::Vmm;
+    const OTHER: MemoryKind = MemoryKind::Legacy;
+    const SYSTEM: Fake = Fake { lacks: None, device_works: false };
+
+    fn slots() -> Slots<Fake> {
+        Slots::new(Selected { kind: KIND, why: String::new() })
+    }
+
+    /// Slots in a first generation of this size.
+    fn slots_of(size: u64) -> Slots<Fake> {
+        let mut slots = slots();
+        assert!(renew(&mut slots, size));
+        slots
+    }
+
+    fn renew(slots: &mut Slots<Fake>, needed: u64) -> bool {
+        slots.renew_for_frames(needed, &SYSTEM).unwrap()
+    }
+
+    /// Takes a place for a frame, of a slot of its own if necessary.
+    fn take(slots: &mut Slots<Fake>, usual: u32, max: u32, now: Instant) -> Option<fake::Slot> {
+        match slots.place(slots.kind(), usual, max, &SYSTEM, now)? {
+            Ok(Vacancy::Free(slot)) => Some(slot),
+            Ok(Vacancy::Unallocated(vacancy)) => {
+                slots.add(&vacancy, memory(vacancy.slot_size), &SYSTEM, max, now)
+            }
+            Err(NoSlot::Exhausted { max_slots }) => {
+                assert_eq!(max_slots, max);
+                None
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// The generation and the index of a slot.
+    fn id(slot: &fake::Slot) -> (u32, u32) {
+        (slot.id().generation, slot.id().index)
+    }
+
+    /// The numbers and slot sizes of all generations.
+    fn sizes(slots: &Slots<Fake>) -> Vec<(u32, u64)> {
+        slots.generations().iter().map(|one| (one.id, one.slot_size)).collect()
+    }
+
+    #[test]
+    fn generation_begins_when_slots_do_not_suit() {
+        let mut slots = slots_of(1000);
+        for (needed, begins) in [(1000, false), (500, false), (1500, true), (2048, false), (100, false)] {
+            assert_eq!(renew(&mut slots, needed), begins, "{needed} bytes in the same format");
+        }
+        // Longer frames of one format get room to spare. A new format gets slots of its very size.
+        assert_eq!(sizes(&slots), [(1, 1000), (2, 2048)]);
+        for (needed, begins) in [(2048, false), (100, true)] {
+            slots.renew();
+            assert_eq!(renew(&mut slots, needed), begins, "{needed} bytes in a new format");
+            assert!(!renew(&mut slots, 60));
+        }
+        slots.select(Selected { kind: KIND, why: String::new() });
+        assert!(renew(&mut slots, 50));
+        assert_eq!(sizes(&slots), [(1, 1000), (2, 2048), (3, 100), (4, 50)]);
+        assert!(slots.renew_for_frames(51, &Fake { lacks: Some(KIND), ..SYSTEM }).is_err());
+        assert_eq!(slots.generation(3).unwrap().slot_size, 100);
+    }
+
+    /// The slots of a new format are of its size, also if there was no memory for them at first.
+    #[test]
+    fn format_begins_a_generation_once_there_is_memory() {
+        let mut slots = slots_of(1000);
+        slots.renew();
+        let lacking = Fake { lacks: Some(KIND), ..SYSTEM };
+        assert!(slots.renew_for_frames(100, &lacking).is_err());
+        assert!(renew(&mut slots, 100), "the new format has smaller frames");
+        let lacking = Fake { lacks: Some(MemoryKind::Host), ..SYSTEM };
+        assert!(slots.renew_for_downloads(1000, &SYSTEM).unwrap());
+        slots.renew();
+        assert!(renew(&mut slots, 50) && slots.renew_for_downloads(50, &lacking).is_err());
+        assert!(slots.renew_for_downloads(50, &SYSTEM).unwrap());
+    }
+
+    #[test]
+    fn host_memory_has_generations_of_its_own() {
+        let mut slots = slots_of(1000);
+        let download = |slots: &mut Slots<Fake>, needed| slots.renew_for_downloads(needed, &SYSTEM).unwrap();
+        assert!(download(&mut slots, 300) && !download(&mut slots, 200), "no new format");
+        slots.renew();
+        assert!(!renew(&mut slots, 1000) && !renew(&mut slots, 1000), "its slots have this size already");
+        assert!(download(&mut slots, 200) && !download(&mut slots, 100));
+        assert_eq!((slots.kind(), slots.open(KIND).map(|one| one.id)), (KIND, Some(1)));
+        for (in_host, kind, needed, begins) in [
+            (true, MemoryKind::Host, 100, true),
+            (true, MemoryKind::Host, 50, false),
+            (false, KIND, 500, true),
+            (false, KIND, 400, false),
+        ] {
+            slots.use_host(in_host);
+            assert_eq!((slots.kind(), renew(&mut slots, needed)), (kind, begins), "{needed} bytes");
+        }
+    }
+
+    #[test]
+    fn slots_beyond_usual_number_are_overflow() {
+        let now = Instant::now();
+        let mut slots = slots_of(100);
+        let taken: Vec<_> = (0..4).map(|_| take(&mut slots, 2, 4, now).unwrap()).collect();
+        assert_eq!(Vec::from_iter(taken.iter().map(id)), [(1, 0), (1, 1), (2, 0), (2, 1)]);
+        assert!(slots.keeps_overflow(now), "a backlog needs them");
+        assert!(take(&mut slots, 2, 4, now).is_none() && take(&mut slots, 4, 4, now).is_none());
+        // Free usual slots come first, then free overflow slots.
+        let [first, second, third, fourth] = taken.try_into().unwrap();
+        drop(fourth);
+        assert_eq!(id(&take(&mut slots, 2, 4, now).unwrap()), (2, 1));
+        drop((second, third));
+        assert_eq!(id(&slots.free(KIND, 100, now).unwrap()), (1, 1));
+        assert!(slots.free(KIND, 101, now).is_none() && slots.free(OTHER, 0, now).is_none());
+        assert!(slots.has(KIND, 100) && slots.has(KIND, 99) && !slots.has(KIND, 101));
+        drop(first);
+        // Slots of another size are of no use. The number of the overflow is not used again.
+        slots.renew();
+        assert!(renew(&mut slots, 50) && !slots.has(KIND, 50));
+        assert_eq!(id(&take(&mut slots, 2, 4, now).unwrap()), (3, 0));
+    }
+
+    #[test]
+    fn slot_that_exceeds_limit_by_now_is_not_added() {
+        let now = Instant::now();
+        let mut slots = slots_of(50);
+        let _old = take(&mut slots, 9, 9, now);
+        slots.renew();
+        assert!(renew(&mut slots, 100));
+        let place = |slots: &mut Slots<Fake>, usual| match slots.place(KIND, usual, 9, &SYSTEM, now) {
+            Some(Ok(Vacancy::Unallocated(vacancy))) => vacancy,
+            other => panic!("{other:?}"),
+        };
+        let (usual, overflow) = (place(&mut slots, 9), place(&mut slots, 0));
+        assert_eq!((usual.generation, overflow.generation), (2, 3));
+        let mut taken = Vec::new();
+        for (vacancy, max, fits) in [
+            (&usual, 1, true),
+            (&usual, 1, false),
+            (&overflow, 1, false),
+            (&overflow, 2, true),
+            (&usual, 2, false),
+            (&overflow, 2, false),
+            (&usual, 3, true),
+        ] {
+            let slot = slots.add(vacancy, memory(100), &SYSTEM, max, now);
+            assert_eq!(slot.as_ref().map(|slot| slot.id().generation), fits.then_some(vacancy.generation));
+            taken.extend(slot);
+        }
+        slots.retire_all();
+        assert!(slots.add(&usual, memory(100), &SYSTEM, 9, now).is_none(), "nothing is published in it");
+    }
+
+    #[test]
+    fn only_present_slots_count_as_usable_and_held() {
+        let now = Instant::now();
+        let mut slots = slots_of(50);
+        let _old = take(&mut slots, 1, 1, now);
+        slots.renew();
+        assert_eq!((slots.count_usable([1].into_iter()), renew(&mut slots, 100)), (1, true));
+        let _taken = [(); 3].map(|()| take(&mut slots, 2, 3, now).unwrap());
+        assert_eq!(sizes(&slots), [(1, 50), (2, 100), (3, 100)]);
+        assert_eq!(slots.count_usable([1, 2, 2, 3, 4].into_iter()), 3);
+        assert_eq!(slots.held_upstream(KIND, |_| false), 3);
+        assert_eq!(slots.held_upstream(KIND, |slot| slot == SlotId { generation: 2, index: 1 }), 2);
+        assert_eq!(slots.held_upstream(OTHER, |_| false), 0);
+    }
+
+    #[test]
+    fn adopted_allocations_share_generations_by_kind_and_size() {
+        let now = Instant::now();
+        let mut slots = slots_of(100);
+        let own = take(&mut slots, 1, 1, now).unwrap();
+        let adopt =
+            |slots: &mut Slots<Fake>, kind, size, id| slots.adopt(kind, memory(size), size, id, &SYSTEM, now);
+        let mut adopted = Vec::new();
+        for (kind, size, place) in [
+            (KIND, 100, (2, 0)),
+            (KIND, 100, (2, 1)),
+            (KIND, 200, (3, 0)),
+            (OTHER, 100, (4, 0)),
+            (OTHER, 200, (5, 0)),
+            (KIND, 100, (2, 2)),
+        ] {
+            let number = adopted.len() as u32;
+            adopted.push(adopt(&mut slots, kind, size, number));
+            assert_eq!((number, id(&adopted[number as usize])), (number, place));
+            assert_eq!(slots.adopted(number).as_ref().map(id), Some(place));
+        }
+        assert!(slots.is_adopted(&adopted[0]) && !slots.is_adopted(&own));
+        assert_eq!(slots.open(KIND).map(|one| one.id), Some(1));
+        // Nothing more is published in retired memory.
+        let index = slots.generations().iter().position(|one| one.id == 2).unwrap();
+        assert_eq!(slots.retire(index), (2, 300));
+        assert!(slots.is_retired(&adopted[0]) && !slots.is_retired(&adopted[2]));
+        assert!(slots.adopted(0).is_none());
+        assert_eq!(id(&adopt(&mut slots, KIND, 100, 0)), (6, 0));
+    }
+
+    #[test]
+    fn old_memory_is_looked_after() {
+        let old = |change: fn(&mut Slots<Fake>)| {
+            let (mut slots, now) = (slots_of(100), Instant::now());
+            take(&mut slots, 1, 1, now);
+            change(&mut slots);
+            slots.has_old()
+        };
+        assert!(!slots().has_old() && !old(|_| {}));
+        assert!(old(|slots| slots.retire_all()));
+        assert!(old(|slots| slots.note_retired(1, 100)));
+        assert!(old(|slots| {
+            let slot = slots.free(KIND, 0, Instant::now()).unwrap();
+            slots.retire_slots(0, vec![slot]);
+        }));
+        assert!(old(|slots| assert!(renew(slots, 200))));
+        let mut slots = slots();
+        slots.note_retired(1, 100);
+        slots.note_retired(2, 200);
+        slots.forget_retired(|generation| generation == 2);
+        assert_eq!(slots.retired(), &BTreeMap::from([(2, 200)]));
+    }
+
+    #[test]
+    fn generation_is_outdated_when_only_publications_hold_it() {
+        let now = Instant::now();
+        let mut slots = slots_of(50);
+        slots.adopt(KIND, memory(50), 50, 0, &SYSTEM, now);
+        slots.renew();
+        assert!(renew(&mut slots, 100));
+        drop([(); 2].map(|()| take(&mut slots, 1, 2, now).unwrap()));
+        assert_eq!(sizes(&slots), [(2, 50), (1, 50), (3, 100), (4, 100)], "adopted, old, current, overflow");
+        let held = slots.generations[1].add(memory(50), &SYSTEM, now);
+        for (index, keeps_overflow, publications, expected) in [
+            (0, false, 0, false),
+            (1, false, 0, false),
+            (1, false, 1, true),
+            (1, true, 1, true),
+            (2, false, 0, false),
+            (3, false, 0, true),
+            (3, true, 0, false),
+        ] {
+            let found = slots.is_outdated(index, &[None, Some(3)], keeps_overflow, |_| publications);
+            assert_eq!(found, expected, "generation at {index}, {keeps_overflow}, {publications}");
+        }
+        slots.retire(1);
+        assert!(!slots.is_outdated(1, &[], false, |_| 1), "it is retired already");
+        drop(held);
+    }
+
+    #[test]
+    fn memory_is_freed_after_its_imports_where_it_must_be() {
+        // Whether it is freed: the kind, and whether the generation is retired and imported.
+        for (kind, is_retired, is_imported, is_freed) in [
+            (KIND, false, false, false),
+            (KIND, true, false, true),
+            (KIND, true, true, true),
+            (OTHER, true, false, true),
+            (OTHER, true, true, false),
+            (OTHER, false, false, false),
+        ] {
+            let one_slot = || {
+                let mut slots = Slots::new(Selected { kind, why: String::new() });
+                assert!(renew(&mut slots, 100));
+                let slot = take(&mut slots, 1, 1, Instant::now()).unwrap();
+                (slots, slot)
+            };
+            let (mut slots, slot) = one_slot();
+            drop(slot);
+            if is_retired {
+                slots.retire(0);
+            }
+            let freed = slots.take_unused(0, is_imported).len();
+            assert_eq!(freed == 1, is_freed, "{kind:?}, {is_retired}, {is_imported}");
+            // A slot that is retired alone follows the same rule.
+            let (mut slots, slot) = one_slot();
+            slots.retire_slots(0, if is_retired { vec![slot] } else { Vec::new() });
+            assert_eq!(slots.take_retired_slots(|_| is_imported).len() == 1, is_freed);
+        }
+    }
+
+    #[test]
+    fn empty_generation_is_forgotten_when_it_gets_no_slots() {
+        for (has_memory, is_current, is_retired, closed, stays) in [
+            (true, false, true, true, true),
+            (false, true, true, false, true),
+            (false, false, false, false, true),
+            (false, false, true, false, false),
+            (false, true, false, true, false),
+        ] {
+            let mut slots = slots_of(100);
+            if has_memory {
+                take(&mut slots, 1, 1, Instant::now());
+            }
+            if is_retired {
+                slots.retire_all();
+            }
+            slots.remove_empty(if is_current { &[Some(1)] } else { &[] }, closed);
+            let row = (has_memory, is_current, is_retired, closed);
+            assert_eq!(slots.generations().len() == 1, stays, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn overflow_is_kept_for_a_while_after_the_last_backlog() {
+        let (mut slots, start) = (slots(), Instant::now());
+        assert!(!slots.keeps_overflow(start));
+        slots.note_backlog(start);
+        assert!(slots.keeps_overflow(start + KEPT - Duration::from_nanos(1)));
+        assert!(!slots.keeps_overflow(start + KEPT));
+    }
+
+    #[test]
+    fn unused_slots_are_checked_while_there_are_more_than_least() {
+        let start = Instant::now();
+        let mut slots = slots_of(100);
+        drop([(); 2].map(|()| take(&mut slots, 2, 2, start).unwrap()));
+        assert!(slots.trims_at().is_none() && !slots.is_check_due(start));
+        assert!(slots.begin_trimming(start) && !slots.begin_trimming(start + INTERVAL));
+        assert!(!slots.is_check_due(start) && slots.is_check_due(start + INTERVAL));
+        for (least, closed, goes_on) in [(1, false, true), (2, false, false), (1, true, false)] {
+            slots.end_check(3, least, closed, start + INTERVAL);
+            assert_eq!(slots.trims_at(), goes_on.then_some(start + 2 * INTERVAL), "{least}, {closed}");
+        }
+        assert_eq!(slots.trimmed(), 9);
+    }
+
+    #[test]
+    fn only_present_own_slots_are_trimmed() {
+        let (start, mut slots) = (Instant::now(), slots_of(100));
+        drop([(); 2].map(|()| take(&mut slots, 1, 2, start).unwrap()));
+        drop(slots.adopt(KIND, memory(100), 100, 0, &SYSTEM, start));
+        let later = start + KEPT;
+        let unused =
+            |slots: &mut Slots<Fake>| [0, 1, 2].map(|at| slots.find_unused(at, later, 0, later).len());
+        // The adopted generation is the first one, the overflow the last one.
+        assert_eq!(unused(&mut slots), [0, 1, 0]);
+        assert!(slots.find_unused(1, later, 1, later).is_empty());
+        slots.retire(1);
+        assert_eq!(unused(&mut slots), [0, 0, 0]);
     }
 }

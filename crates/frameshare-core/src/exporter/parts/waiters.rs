@@ -85,8 +85,9 @@ mod tests {
     fn change_is_told_once() {
         let mut waiters = Waiters::default();
         waiters.begin(Some('a'));
-        assert_eq!(waiters.take_change(), None);
+        assert_eq!((waiters.has_change(), waiters.take_change()), (false, None));
         waiters.note_change();
+        assert!(waiters.has_change());
         waiters.note_change();
         assert_eq!((waiters.take_change(), waiters.take_change()), (Some(vec!['a']), None));
     }

@@ -250,3 +250,162 @@ impl<S: System> Generation<S> {
         self.slots.iter().map(|entry| entry.slot.size()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::{
+        accounts::MemoryFile,
+        fake::{self, Allocator, Fake, memory},
+    };
+    use std::time::Duration;
+
+    const KIND: MemoryKind = MemoryKind::Vmm;
+    const SIZE: u64 = 100;
+
+    /// A generation of own slots, and its slots.
+    fn generation(slots: u32, now: Instant) -> (Generation<Fake>, Vec<fake::Slot>) {
+        let mut generation = Generation::new(7, SIZE, KIND, Allocator(KIND));
+        let slots = (0..slots).map(|_| generation.add(memory(SIZE), &Fake::default(), now)).collect();
+        (generation, slots)
+    }
+
+    fn indices(slots: &[fake::Slot]) -> Vec<u32> {
+        slots.iter().map(|slot| slot.id().index).collect()
+    }
+
+    #[test]
+    fn frames_take_slots_of_their_kind_and_purpose() {
+        let own = || Generation::<Fake>::new(1, SIZE, KIND, Allocator(KIND));
+        let overflow = || Generation::<Fake>::overflow(1, SIZE, KIND, Allocator(KIND));
+        let adopted = || Generation::<Fake>::of_adopted(1, SIZE, KIND);
+        let retired = |mut one: Generation<Fake>| {
+            one.retired = true;
+            one
+        };
+        // Own slots of the kind, those of them that are not for backlogs, those that may still be
+        // taken, those for backlogs that may still be taken, all for backlogs, all adopted ones.
+        for (one, expected) in [
+            (own(), [true, true, true, false, false, false]),
+            (retired(own()), [true, true, false, false, false, false]),
+            (overflow(), [true, false, false, true, true, false]),
+            (retired(overflow()), [true, false, false, false, true, false]),
+            (adopted(), [false, false, false, false, false, true]),
+        ] {
+            let found = [
+                one.is_of(KIND),
+                one.is_own(KIND),
+                one.is_open(KIND),
+                one.is_open_overflow(KIND, SIZE),
+                one.is_overflow(),
+                one.is_adopted(),
+            ];
+            assert_eq!(found, expected, "{one:?}");
+            assert!(!one.is_of(MemoryKind::Host) && !one.is_open_overflow(KIND, SIZE + 1));
+            assert_eq!(one.pool(), (!one.is_adopted()).then_some(&Allocator(KIND)));
+        }
+    }
+
+    #[test]
+    fn first_free_slot_is_taken_and_last_ones_stay_unused() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(1);
+        let (mut one, mut slots) = generation(3, start);
+        assert_eq!((one.len(), one.count_free(), one.free(start).is_none()), (3, 0, true));
+        slots.drain(1..);
+        assert_eq!(one.count_free(), 2);
+        let taken = one.free(later).unwrap();
+        assert_eq!(taken.id(), SlotId { generation: 7, index: 1 });
+        drop((taken, slots));
+        // Only the slot that was taken later was in use since then.
+        assert_eq!(indices(&one.find_unused(later, 0, later)), [2, 0]);
+    }
+
+    #[test]
+    fn only_own_generation_below_limit_allocates() {
+        let now = Instant::now();
+        let (mut one, slots) = generation(2, now);
+        assert!(matches!(one.place(2, now), Err(NoSlot::Exhausted { max_slots: 2 })));
+        let Ok(Vacancy::Unallocated(vacancy)) = one.place(3, now) else { panic!("the limit is not reached") };
+        assert_eq!((vacancy.generation, vacancy.slot_size), (7, SIZE));
+        drop(slots);
+        assert!(matches!(one.place(2, now), Ok(Vacancy::Free(_))));
+        let mut adopted = Generation::<Fake>::of_adopted(1, SIZE, KIND);
+        assert!(matches!(adopted.place(1, now), Err(NoSlot::Exhausted { max_slots: 0 })));
+    }
+
+    #[test]
+    fn adopted_allocation_keeps_its_slot() {
+        let now = Instant::now();
+        let mut one = Generation::<Fake>::of_adopted(1, SIZE, KIND);
+        let slots = [10, 20].map(|id| one.adopt(memory(SIZE), id, &Fake::default(), now).id());
+        assert_eq!([10, 20].map(|id| one.adopted(id).unwrap().id()), slots);
+        assert!(one.adopted(30).is_none() && generation(1, now).0.adopted(0).is_none());
+    }
+
+    #[test]
+    fn holders_of_slots_are_publications_or_others() {
+        let now = Instant::now();
+        let (one, slots) = generation(3, now);
+        let twice = slots[0].clone();
+        // Slot 0 has two holders, the others have one.
+        assert_eq!([one.count_held(|_| false), one.count_held(|index| index == 1)], [3, 2]);
+        assert!(one.is_held_by_publications_alone(|index| if index == 0 { 2 } else { 1 }));
+        assert!(!one.is_held_by_publications_alone(|_| 1), "slot 0 has another holder");
+        drop((slots, twice));
+        assert_eq!(one.count_held(|_| false), 0);
+        assert!(one.is_held_by_publications_alone(|_| 0));
+    }
+
+    #[test]
+    fn slots_unused_for_long_are_trimmed_from_the_end() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let file = fake::file(SIZE);
+        file.note_given();
+        let (mut one, slots) = generation(4, start);
+        let given = fake::Memory { file: Some(file), ..memory(SIZE) };
+        one.add(given, &Fake::default(), start);
+        // Slot 4 was given to a charged user. A slot that is in use counts as used then.
+        assert!(one.find_unused(at(1), 0, at(1)).is_empty());
+        drop(slots);
+        for (since, least, expected) in [
+            (at(1), 0, [].as_slice()),
+            (at(2), 0, &[3, 2, 1, 0]),
+            (at(2), 3, &[3, 2]),
+            (at(2), 4, &[3]),
+            (at(2), 5, &[]),
+            (at(2), 6, &[]),
+        ] {
+            assert_eq!(indices(&one.find_unused(since, least, at(2))), expected, "{least} slots stay");
+        }
+        let in_use = one.free(at(2)).unwrap();
+        assert_eq!(indices(&one.find_unused(at(2), 0, at(2))), [3, 2, 1]);
+        assert!(one.may_shrink(4) && !one.may_shrink(5));
+        drop(in_use);
+        // Free slots but the given one are taken out: nothing can be trimmed.
+        for slot in one.find_unused(at(3), 0, at(3)) {
+            one.retire_slot(slot);
+        }
+        assert_eq!((one.len(), one.may_shrink(0)), (1, false));
+    }
+
+    #[test]
+    fn retired_slots_are_freed_once_dropped() {
+        let now = Instant::now();
+        let (mut one, slots) = generation(2, now);
+        assert_eq!((one.bytes(), one.retired_slot_bytes(), one.has_no_memory()), (2 * SIZE, 0, false));
+        one.retire_slot(slots[0].clone());
+        assert_eq!((one.bytes(), one.retired_slot_bytes(), one.is_empty()), (SIZE, SIZE, false));
+        assert_eq!(indices(&one.take_dropped(|slot| slot.index == 0)), []);
+        one.retire_slot(slots[1].clone());
+        assert_eq!((one.is_empty(), one.has_no_memory()), (true, false));
+        assert_eq!(indices(&one.take_dropped(|slot| slot.index == 1)), [0]);
+        assert_eq!(indices(&one.take_dropped(|_| false)), [1]);
+        assert!(one.has_no_memory());
+        // No number is used twice.
+        drop(one.add(memory(SIZE), &Fake::default(), now));
+        assert_eq!(indices(&one.take_unused()), [2]);
+        assert!(one.has_no_memory());
+    }
+}
