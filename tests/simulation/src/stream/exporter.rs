@@ -231,7 +231,8 @@ impl Exporter {
         let files = Files::new(limits.max_retired_bytes, record.allocated.clone(), record.careless.clone());
         let gpu = Gpu::new(if kind.is_gpu() { shortages.gpu } else { 0 });
         let signals = Signals::new(gpu.clone());
-        let system = Simulated { process, kind, gpu, shortages, files, metadata };
+        let (device, local, recycled) = (None, RefCell::default(), 0);
+        let system = Simulated { process, kind, gpu, shortages, files, metadata, device, local, recycled };
         let memory = Selected { kind, why: String::new() };
         Self(Rc::new(Shared {
             is_locked: Cell::new(false),

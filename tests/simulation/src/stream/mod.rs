@@ -15,7 +15,7 @@
 //! | `rules` | what holds whenever the state is unlocked |
 //! | `record`, `outcome` | what happened, and what runs are meant to reach |
 
-mod channel;
+pub(crate) mod channel;
 pub(crate) mod exporter;
 mod files;
 pub(crate) mod gpu;
@@ -27,7 +27,7 @@ pub(crate) mod reader;
 pub(crate) mod record;
 mod rules;
 pub(crate) mod system;
-mod words;
+pub(crate) mod words;
 
 pub use outcome::Outcome;
 

@@ -21,7 +21,11 @@ use frameshare_core::exporter::{
 };
 use frameshare_protocol::{AreaIndex, MemoryKind, Plane, SlotId};
 use frameshare_queue::Sleeper;
-use std::{cell::OnceCell, sync::Arc, time::Instant};
+use std::{
+    cell::{OnceCell, RefCell},
+    sync::Arc,
+    time::Instant,
+};
 
 thread_local! {
     /// The instant that stands for the start of a run.
@@ -70,6 +74,12 @@ pub struct Simulated {
     pub files: Files,
     /// Metadata by area.
     pub metadata: Vec<Vec<u8>>,
+    /// Work of devices on dma-bufs, if there is any.
+    pub device: Option<Work>,
+    /// Slots that readers of this process use in place.
+    pub local: RefCell<Vec<SlotId>>,
+    /// Number of pieces of GPU work whose end was found.
+    pub recycled: u32,
 }
 
 /// A slot, from the view of a holder.
@@ -345,7 +355,9 @@ impl System for Simulated {
         Slot(Arc::new(Inner { id, allocation }))
     }
 
-    fn share_within_process(&self, _: &Slot) {}
+    fn share_within_process(&self, slot: &Slot) {
+        self.local.borrow_mut().push(slot.0.id);
+    }
 
     fn kept_bytes(&self) -> u64 {
         self.files.kept()
@@ -388,10 +400,12 @@ impl System for Simulated {
         }))
     }
 
-    fn recycle(&mut self, _: Work) {}
+    fn recycle(&mut self, _: Work) {
+        self.recycled += 1;
+    }
 
-    fn device_work(&self, _: &Slot) -> Option<Work> {
-        None
+    fn device_work(&self, slot: &Slot) -> Option<Work> {
+        self.device.clone().filter(|_| system::Slot::is_dma_buf(slot))
     }
 
     fn is_settled(&self, _: &Slot, work: &mut Work) -> bool {

@@ -5,6 +5,7 @@
 //! one run, in which each task runs until it waits.
 
 mod delivery;
+mod guest;
 mod lifetime;
 
 use super::{
@@ -34,6 +35,7 @@ use frameshare_protocol::{
     MemoryKind, Policy,
     message::{Format, Hello, Reason},
 };
+use guest::Guest;
 use std::time::Duration;
 
 const PLENTY: Left = Left { files: None, all_files: 1000, memory: None };
@@ -248,7 +250,8 @@ fn queue_is_within_credit() {
     });
 }
 
-/// A reader that joins later gets the last sticky event of each kind, one in a file of its own, too.
+/// A reader that joins later gets the last sticky event of each kind, one in a file of its own,
+/// too.
 #[test]
 fn long_sticky_event_is_kept_for_later_readers() {
     tell(host, |stage, _| {
