@@ -389,7 +389,8 @@ fn new_slot_is_introduced_early_to_readers_with_room() {
 }
 
 /// The service thread polls for readers' GPU work and for buffers of upstream, the more urgently
-/// the sooner a thread may wait for them. It does not poll for backlogs: their readers send wake-ups.
+/// the sooner a thread may wait for them. It does not poll for backlogs: their readers send
+/// wake-ups.
 #[test]
 fn polls_are_as_urgent_as_what_waits() {
     tell(gpu, |stage, _| {
