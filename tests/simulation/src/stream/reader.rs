@@ -163,7 +163,8 @@ pub struct Reader {
     ending: Ending,
     kept: Kept<Bytes>,
     last_unit: u64,
-    /// The last frame or unit that was taken, and the time of its publication, or of the begin in ns.
+    /// The last frame or unit that was taken, and the time of its publication in ns, or of the
+    /// begin.
     last_taken: (Option<Sequence>, u64),
     /// The number of the last event; 0 at first.
     last_event: u64,
@@ -685,8 +686,8 @@ impl Reader {
         );
     }
 
-    /// No event is lost, comes twice or out of order. Sticky ones from before the reader joined come
-    /// first.
+    /// No event is lost, comes twice or out of order. Sticky ones from before the reader joined
+    /// come first.
     fn check_event(&mut self, sticky: bool, payload: &[u8]) {
         let number = u64::from_le_bytes(payload[..8].try_into().expect("it has eight bytes"));
         assert!(payload.chunks(8).all(|part| part == number.to_le_bytes()), "an event is torn");
