@@ -144,8 +144,8 @@ impl<F: MemoryFile> Accounts<F> {
         freed.into_iter().map(|given| given.file).collect()
     }
 
-    /// Records that a user is given a file, before it is. A file that he was given before is no
-    /// further memory.
+    /// Records that a user is given a file, before the file is sent. A file that he was given
+    /// before is no further memory.
     ///
     /// # Errors
     /// [`Full`].

@@ -207,7 +207,7 @@ pub trait Account: Debug + Send + 'static {
     type File: MemoryFile;
     /// Returns whether the user is charged. Otherwise its account is never full.
     fn is_charged(&self) -> bool;
-    /// Records that the user is given a file, before it is.
+    /// Records that the user is given a file, before the file is sent.
     ///
     /// # Errors
     /// The reason, for people, if the account is full.

@@ -18,8 +18,7 @@ const STOPPED: Duration = Duration::from_secs(1);
 /// The awaited condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Awaited {
-    /// Room for one more frame at every lossless reader. Polling stops at the first reader without
-    /// room.
+    /// Room for one more frame at every lossless reader.
     Room,
     /// A slot. Readers that lose frames, and upstream, free some too, without a notification.
     Slot,
@@ -62,8 +61,7 @@ impl Wait {
         Self { awaited, waiter: None, checked: None, planned: None }
     }
 
-    /// Reclaims what readers have released, and returns the result of the condition, if it is
-    /// true.
+    /// Ends released leases, and returns the result of `condition` if it has one.
     pub fn check<S: System, T>(
         &self,
         state: &mut State<S>,

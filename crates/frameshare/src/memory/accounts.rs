@@ -82,7 +82,7 @@ impl Account {
         if self.is_charged { self.accounts.lock().check(self.uid, bytes) } else { Ok(()) }
     }
 
-    /// Records that the user is given a file, before it is.
+    /// Records that the user is given a file, before the file is sent.
     ///
     /// # Errors
     /// [`Full`].

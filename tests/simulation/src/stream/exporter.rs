@@ -336,6 +336,7 @@ impl Exporter {
             if let Some(slot) = self.with(|state| state.add(&unallocated, memory.clone())) {
                 return Ok(slot);
             }
+            memory.file.iter().for_each(|file| file.end_slot());
         }
     }
 
@@ -460,7 +461,6 @@ impl Exporter {
                     self.0.expect(state, tag);
                     state.try_with_room(unpublished)
                 });
-                self.with(|state| state.reclaim());
                 attempt = found.unwrap_or(Attempt::NoRoom);
             }
             match attempt {
@@ -732,7 +732,10 @@ impl Exporter {
             (true, true) => (Selected { kind: self.0.fence, why: String::new() }, false),
             (true, false) => match self.with(|state| state.begin_downloads("it reads host memory")) {
                 Ok(choice) => (choice, true),
-                Err(refusal) => return self.refuse(&channel, &peer, &refusal),
+                Err(refusal) => {
+                    self.with(|state| state.end_promise());
+                    return self.refuse(&channel, &peer, &refusal);
+                }
             },
         };
         pause("make the pages of a reader");

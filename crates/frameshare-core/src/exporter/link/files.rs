@@ -30,7 +30,8 @@ pub struct Files<A: Account> {
 impl<A: Account> Files<A> {
     /// The files of a connection. The user is charged for the queue already.
     pub fn new(account: A, queue: Arc<A::File>) -> Self {
-        // Else its descriptor is not needed once it is sent.
+        // The queue page of a user who is not charged is not used again: its descriptor is not
+        // needed once it is sent.
         let queue = account.is_charged().then_some(queue);
         Self { account, queue, unread: VecDeque::new(), is_over: false }
     }

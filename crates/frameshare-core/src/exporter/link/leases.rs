@@ -21,6 +21,7 @@ use frameshare_protocol::{
 };
 use frameshare_queue::{Ordered, Producer, Revocation, Sleeper, Violation};
 use std::{
+    cmp::Reverse,
     mem,
     time::{Duration, Instant},
 };
@@ -404,13 +405,16 @@ impl<S: System> Leases<S> {
     /// Revokes all untaken frames, and collects released ones that it meets. Returns true if a
     /// release fence is still pending.
     pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>, now: &Now<S>) -> Result<bool, Ending> {
-        for (entry, lease) in self.entries.iter_mut().enumerate() {
-            let Some(Lease { sequence, area, .. }) = *lease else { continue };
-            let revoked = self.producer.revoke(EntryIndex(entry), sequence).map_err(violation)?;
+        // The newest comes first: the reader takes the oldest, and so never a unit whose
+        // predecessor was revoked.
+        let mut leases: Vec<_> = self.leases().collect();
+        leases.sort_unstable_by_key(|(_, lease)| Reverse(lease.sequence));
+        for (entry, lease) in leases {
+            let revoked = self.producer.revoke(entry, lease.sequence).map_err(violation)?;
             if revoked == Revocation::Revoked {
                 self.lost += 1;
-                ended.push(area);
-                *lease = None;
+                ended.push(lease.area);
+                self.entries[entry.0] = None;
             }
         }
         self.collect_released(ended, Duration::MAX, now)

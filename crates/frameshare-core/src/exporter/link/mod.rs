@@ -21,7 +21,7 @@ pub use leases::Leases;
 pub use outbox::Outbox;
 pub use packet::{INLINE, Packet};
 pub use presence::Presence;
-pub use start::Start;
+pub use start::{MAX_WAIT, Start};
 
 use super::{
     ending::Ending,

@@ -6,8 +6,8 @@ use super::leases::Progress;
 use std::time::Duration;
 
 /// Owns the time that the stream has stood still while one reader had something to do and did
-/// nothing. It reads no clock: the time is told to it. A reader that takes or releases a frame
-/// begins again, since its progress (`P`) changes.
+/// nothing. It reads no clock: the time is told to it. The stall begins again when the reader takes
+/// or releases a frame: its progress (`P`) changes then.
 #[derive(Debug, Default)]
 pub struct Stall<P = Progress> {
     time: Duration,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum time that a reader waits for a key unit. After it delta units are delivered: streams
 /// with intra refresh have no key units.
-const MAX_WAIT: Duration = Duration::from_secs(2);
+pub const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The first unit that a reader gets next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -161,16 +161,15 @@ impl<S: System> Slots<S> {
     /// Starts a new generation of own slots for frames if the newest does not suit `needed` bytes.
     /// Returns true if it did: older ones may have to be retired.
     pub fn renew_for_frames(&mut self, needed: u64, system: &S) -> Result<bool, S::MemoryError> {
-        let renewed = self.renew_generation(self.kind(), needed, self.renew, system)?;
-        self.renew_host |= mem::take(&mut self.renew);
-        Ok(renewed)
+        let renew = mem::replace(&mut self.renew, false);
+        self.renew_host |= renew;
+        self.renew_generation(self.kind(), needed, renew, system)
     }
 
     /// The same for downloads.
     pub fn renew_for_downloads(&mut self, needed: u64, system: &S) -> Result<bool, S::MemoryError> {
-        let renewed = self.renew_generation(MemoryKind::Host, needed, self.renew_host, system)?;
-        self.renew_host = false;
-        Ok(renewed)
+        let renew = mem::replace(&mut self.renew_host, false);
+        self.renew_generation(MemoryKind::Host, needed, renew, system)
     }
 
     fn renew_generation(
@@ -354,9 +353,11 @@ impl<S: System> Slots<S> {
         self.generations.iter_mut().for_each(|one| one.retired = true);
     }
 
-    /// Notes a retired generation that a reader may keep from being freed.
+    /// Notes a retired generation that a reader may keep from being freed. Readers that have it
+    /// from before keep all of it, although slots may be freed since.
     pub fn note_retired(&mut self, generation: u32, bytes: u64) {
-        self.retired.insert(generation, bytes);
+        let noted = self.retired.entry(generation).or_default();
+        *noted = bytes.max(*noted);
     }
 
     /// Forgets retired generations that no reader imports. Memory that a reader imports stays
@@ -528,19 +529,24 @@ mod tests {
         assert_eq!(slots.generation(3).unwrap().slot_size, 100);
     }
 
-    /// The slots of a new format are of its size, also if there was no memory for them at first.
+    /// A format whose memory cannot be had uses the slots of the former one: they are large enough.
     #[test]
-    fn format_begins_a_generation_once_there_is_memory() {
+    fn format_without_memory_keeps_larger_slots() {
         let mut slots = slots_of(1000);
         slots.renew();
-        let lacking = Fake { lacks: Some(KIND), ..SYSTEM };
-        assert!(slots.renew_for_frames(100, &lacking).is_err());
-        assert!(renew(&mut slots, 100), "the new format has smaller frames");
-        let lacking = Fake { lacks: Some(MemoryKind::Host), ..SYSTEM };
-        assert!(slots.renew_for_downloads(1000, &SYSTEM).unwrap());
-        slots.renew();
-        assert!(renew(&mut slots, 50) && slots.renew_for_downloads(50, &lacking).is_err());
-        assert!(slots.renew_for_downloads(50, &SYSTEM).unwrap());
+        assert!(slots.renew_for_frames(100, &Fake { lacks: Some(KIND), ..SYSTEM }).is_err());
+        assert!(!renew(&mut slots, 100));
+        assert!(renew(&mut slots, 1001), "they are too small");
+    }
+
+    /// A reader keeps all of a retired generation that it imported, whatever a later one gets of
+    /// it.
+    #[test]
+    fn retired_memory_is_not_counted_less_for_a_later_reader() {
+        let mut slots = slots();
+        slots.note_retired(1, 100);
+        slots.note_retired(1, 40);
+        assert_eq!(slots.retired()[&1], 100);
     }
 
     #[test]

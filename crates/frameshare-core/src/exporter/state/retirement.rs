@@ -103,8 +103,8 @@ impl<S: System> State<S> {
         }
     }
 
-    /// Counts a generation that was retired before a reader gets its first frame in it, one that
-    /// has waited. A reader that keeps too much memory from being freed is evicted.
+    /// Counts a retired generation whose first frame for this reader has waited in the backlog. A
+    /// reader that keeps too much memory from being freed is evicted.
     pub fn count_retired(&mut self, index: usize, id: u32) -> Result<(), Ending> {
         let imports = &self.readers[index].imports;
         let retired = self.slots.generation(id).filter(|one| one.retired && !imports.has_any(id));
@@ -149,7 +149,8 @@ impl<S: System> State<S> {
     }
 }
 
-/// Checks what a reader keeps from being freed before it may keep one more generation.
+/// Checks that a reader keeps at most `limit` bytes of retired memory, before it gets or keeps one
+/// more generation.
 fn check_kept(imports: &Imports, retired: &BTreeMap<u32, u64>, limit: u64) -> Result<(), Ending> {
     let kept = imports.kept(retired);
     if kept <= limit {

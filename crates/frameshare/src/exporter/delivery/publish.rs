@@ -129,8 +129,6 @@ fn try_when_there_is_room(
 ) -> Result<Attempt<Resources>, Interrupted> {
     let attempted =
         wait_until(shared, interrupt, timeout, Awaited::Room, |state| state.try_with_room(unpublished))?;
-    // The wait has polled only as many readers as it needed.
-    shared.with(|state| state.reclaim());
     Ok(attempted.unwrap_or(Attempt::NoRoom))
 }
 
