@@ -209,6 +209,25 @@ fn units_are_revoked_with_those_that_depend_on_them() {
     });
 }
 
+/// The untaken frames of an evicted reader are revoked from the newest on: the reader may take the
+/// oldest ones meanwhile, and so no unit whose predecessor is gone.
+#[test]
+fn evicted_reader_loses_the_newest_frame_first() {
+    tell(host, |stage, _| {
+        stage.publish_with(|stage| {
+            let _reader = Guest::join(stage, 1, with_credit(Policy::Latest, 3));
+            publish_units(stage, &[Unit::Key, Unit::Delta, Unit::Delta]);
+            stage.exporter.with(|state| {
+                let (mut ended, leases) = (Vec::new(), &mut state.readers_mut().present_mut()[0].leases);
+                let published: Vec<_> = leases.areas().collect();
+                leases.revoke_untaken(&mut ended, &Now::default()).unwrap();
+                assert!(published.len() == 3 && published.iter().rev().eq(&ended), "{published:?} {ended:?}");
+                ended.iter().for_each(|area| state.end_lease(*area));
+            });
+        });
+    });
+}
+
 /// A reader that joins between two key units is told which units were not for it, before the frame
 /// or the end of the stream that follows. They are not lost.
 #[test]
