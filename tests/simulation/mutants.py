@@ -89,7 +89,7 @@ LOOM = tests("loom", "-p", "frameshare-queue", "--lib", jobs=CORES,
 ENGINES = tests("engine", "-p", "frameshare", "--lib", "--test", "engine", jobs=max(1, CORES // 2), RUST_TEST_THREADS="16")
 # Most mutants fail within a second, and none is made smaller. In this time each outcome is reached many times.
 SEEDS = Stage("seeds", ["cargo", "build", "--locked", "--quiet", "--release", "-p", "frameshare-simulation", "--bin", "simulate"],
-              [WORK / "build/release/simulate", "seconds", "30", "--seed", "1", "--threads", "1", "--require-all",
+              [WORK / "build/release/simulate", "seconds", "60", "--seed", "1", "--threads", "1", "--require-all",
                "--shrink", "0", "--output", WORK], {}, CORES)
 STAGES = [QUICK, SEEDS, SIMULATOR, LOOM, ENGINES]
 
