@@ -8,7 +8,12 @@ use crate::{
     stream::{gpu::Work, record::KeptAlive, system::Simulated},
     task::spawn,
 };
-use frameshare_core::exporter::{link::Link, parts::Urgency, state::State};
+use frameshare_core::exporter::{
+    link::Link,
+    parts::Urgency,
+    slot::{Purpose, Vacancy},
+    state::State,
+};
 use frameshare_protocol::{
     EntryIndex, Sequence,
     message::{ToExporter, ToReader},
@@ -496,6 +501,21 @@ fn closed_stream_frees_its_memory() {
             stage.exporter.close();
             pass(SOON);
             assert_eq!((allocated(stage), stage.exporter.peek_over()), (0, true));
+        });
+    });
+}
+
+/// A slot that its last reader has released is used for the next frame, before more memory is
+/// allocated.
+#[test]
+fn released_slot_is_used_before_new_memory() {
+    tell(host, |stage, _| {
+        stage.publish_with(|stage| {
+            let guest = Guest::join(stage, 1, reader(Policy::Latest));
+            stage.publish(PAGE);
+            guest.release(guest.take_next());
+            let place = stage.exporter.with(|state| state.place(PAGE, Purpose::Copy));
+            assert!(matches!(place, Ok(Vacancy::Free(_))), "{place:?}");
         });
     });
 }
