@@ -568,8 +568,9 @@ fn core_reads_no_clock_and_holds_no_descriptor() {
     let crates = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates")).expect("they are there");
     let mut files = 0;
     for (folder, words) in [(OWNERS, &DOING[..]), (CORE, &SYSTEM_MODULES[..])] {
-        for path in sources(&crates.join(folder)) {
-            let text = fs::read_to_string(&path).expect("a source file can be read");
+        // The system of the unit tests has all of them.
+        for path in sources(&crates.join(folder)).iter().filter(|path| !path.ends_with("exporter/fake.rs")) {
+            let text = fs::read_to_string(path).expect("a source file can be read");
             assert_eq!(does(&text, words), None, "{}: tell it, or let its user do it", path.display());
             files += 1;
         }

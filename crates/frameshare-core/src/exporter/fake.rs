@@ -6,16 +6,19 @@
 use super::{
     accounts::{MemoryFile, Purpose},
     ending::Ending,
-    link::{CannotAdopt, Delivery, Files, Link, Start},
+    limits::{Limits, SlowReaders},
+    link::{CannotAdopt, Delivery, Files, Link, Packet, Start, WaitingFrame},
     notice::ReaderInfo,
     peer::Peer,
     shortage::Unsendable,
+    state::State,
     system::{self, Sent, System},
+    unit::Unit,
 };
 use crate::selected::Selected;
 use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId,
-    message::Hello,
+    message::{Hello, ToReader},
     page::{claims_size, queue_size},
 };
 use frameshare_queue::{Producer, Sleeper};
@@ -483,4 +486,67 @@ impl system::Video for Never {
     fn overlapping_plane(&self, _: &[Plane]) -> Option<usize> {
         match *self {}
     }
+}
+
+/// A descriptor whose last holder frees memory of a GPU.
+pub const GPU_MEMORY: Attachment = Attachment { frees_memory: true, payload: None };
+/// Another descriptor.
+pub const SOCKET: Attachment = Attachment { frees_memory: false, payload: None };
+
+/// A message with this number.
+pub fn message(number: u64) -> ToReader {
+    ToReader::EndOfStream { before: Sequence(number) }
+}
+
+/// The number of an encoded message.
+pub fn number(bytes: &[u8]) -> u64 {
+    match ToReader::decode(bytes) {
+        Ok(ToReader::EndOfStream { before }) => before.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A message with this number, and a file of `payload` bytes.
+pub fn with_file(number: u64, payload: u64) -> Packet<Attachment> {
+    let attachment = Attachment { frees_memory: false, payload: Some(file(payload)) };
+    Packet::with_file(&message(number), attachment, payload).unwrap()
+}
+
+/// A stream with lossless reader 1, which has not taken the only frame that it may hold. The
+/// frame is in memory of this kind.
+pub fn stream(kind: MemoryKind, connection: Connection) -> State<Fake> {
+    let limits = Limits {
+        max_slots: 8,
+        max_held: 1,
+        reader_timeout: Duration::from_secs(10),
+        slow_readers: SlowReaders::QueueThenDisconnect,
+        keeps_frames: false,
+        history_pause: Duration::ZERO,
+        max_queued_bytes: 1 << 20,
+        max_queued_time: Duration::from_secs(10),
+        fence_timeout: Duration::from_secs(10),
+        max_retired_bytes: 0,
+        max_gop_bytes: 0,
+    };
+    let memory = Selected { kind: MemoryKind::Host, why: String::new() };
+    let mut state = State::new(Fake::default(), limits, memory, Signals);
+    let mut reader = link(1, 1, Policy::Lossless, connection);
+    let (entry, sequence) = (EntryIndex(0), Sequence(1));
+    reader.leases.offer(entry, AreaIndex(0), sequence, Unit::Whole, kind, &mut Signals).unwrap();
+    reader.leases.publish(&Descriptor { sequence, ..Descriptor::default() });
+    state.readers_mut().add(reader);
+    state
+}
+
+/// Queues one more frame, which waits for the reader's credit.
+pub fn queue_frame(state: &mut State<Fake>) {
+    let descriptor = Descriptor { sequence: Sequence(2), ..Descriptor::default() };
+    let frame = WaitingFrame { area: AreaIndex(1), descriptor, oversized: None, bytes: 4096 };
+    state.readers_mut()[0].push_backlog(frame);
+}
+
+/// Disconnects the reader, which still holds its frame.
+pub fn drain(state: &mut State<Fake>) {
+    let reader = state.readers_mut().remove(0);
+    state.readers_mut().drain(reader);
 }

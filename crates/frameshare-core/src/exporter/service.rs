@@ -122,9 +122,8 @@ impl<S: System> State<S> {
 mod tests {
     use super::{
         super::{
-            fake::{Connection, Fake, Work},
+            fake::{Connection, Fake, Work, drain, queue_frame, stream},
             system::Sent,
-            wait::tests::{drain, queue_frame, stream},
         },
         *,
     };

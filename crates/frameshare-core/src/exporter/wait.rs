@@ -156,59 +156,10 @@ impl Wait {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::{
-        exporter::{
-            fake::{Connection, Fake, Signals, Work, link, pass},
-            limits::{Limits, SlowReaders},
-            link::WaitingFrame,
-            unit::Unit,
-        },
-        selected::Selected,
-    };
-    use frameshare_protocol::{
-        AreaIndex, Descriptor, EntryIndex, MemoryKind, Policy, Sequence, message::Reason,
-    };
-
-    /// A stream with lossless reader 1, which has not taken the only frame that it may hold. The
-    /// frame is in memory of this kind.
-    pub fn stream(kind: MemoryKind, connection: Connection) -> State<Fake> {
-        let limits = Limits {
-            max_slots: 8,
-            max_held: 1,
-            reader_timeout: Duration::from_secs(10),
-            slow_readers: SlowReaders::QueueThenDisconnect,
-            keeps_frames: false,
-            history_pause: Duration::ZERO,
-            max_queued_bytes: 1 << 20,
-            max_queued_time: Duration::from_secs(10),
-            fence_timeout: Duration::from_secs(10),
-            max_retired_bytes: 0,
-            max_gop_bytes: 0,
-        };
-        let memory = Selected { kind: MemoryKind::Host, why: String::new() };
-        let mut state = State::new(Fake::default(), limits, memory, Signals);
-        let mut reader = link(1, 1, Policy::Lossless, connection);
-        let (entry, sequence) = (EntryIndex(0), Sequence(1));
-        reader.leases.offer(entry, AreaIndex(0), sequence, Unit::Whole, kind, &mut Signals).unwrap();
-        reader.leases.publish(&Descriptor { sequence, ..Descriptor::default() });
-        state.readers_mut().add(reader);
-        state
-    }
-
-    /// Queues one more frame, which waits for the reader's credit.
-    pub fn queue_frame(state: &mut State<Fake>) {
-        let descriptor = Descriptor { sequence: Sequence(2), ..Descriptor::default() };
-        let frame = WaitingFrame { area: AreaIndex(1), descriptor, oversized: None, bytes: 4096 };
-        state.readers_mut()[0].push_backlog(frame);
-    }
-
-    /// Disconnects the reader, which still holds its frame.
-    pub fn drain(state: &mut State<Fake>) {
-        let reader = state.readers_mut().remove(0);
-        state.readers_mut().drain(reader);
-    }
+    use crate::exporter::fake::{Connection, Fake, Work, drain, pass, queue_frame, stream};
+    use frameshare_protocol::{MemoryKind, message::Reason};
 
     fn prepare(wait: &mut Wait, state: &mut State<Fake>) -> Plan {
         wait.prepare(state, &mut None, || None, false, &mut |_| None::<()>).unwrap_err()

@@ -256,11 +256,8 @@ impl<A: Attachment> Backlog<A> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::packet::tests::{message, number, with_file},
-        *,
-    };
-    use crate::exporter::fake;
+    use super::*;
+    use crate::exporter::fake::{self, message, number, with_file};
     use frameshare_protocol::limits::MAX_BACKLOG;
 
     fn descriptor(sequence: u64, metadata: usize) -> Descriptor {

@@ -247,11 +247,8 @@ pub(super) fn check_waiting(messages: usize, files: usize) -> Result<(), Unsent>
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::packet::tests::{GPU_MEMORY, SOCKET, message, number, with_file},
-        *,
-    };
-    use crate::exporter::fake;
+    use super::*;
+    use crate::exporter::fake::{self, GPU_MEMORY, SOCKET, message, number, with_file};
     use frameshare_queue::Sleeper;
     use std::sync::LazyLock;
 

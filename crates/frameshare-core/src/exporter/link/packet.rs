@@ -136,34 +136,10 @@ fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::exporter::fake::{self, Fake, file};
+    use crate::exporter::fake::{self, Fake, GPU_MEMORY, SOCKET, message, with_file};
     use frameshare_protocol::{Sequence, message::Reason};
-
-    /// A descriptor whose last holder frees memory of a GPU.
-    pub const GPU_MEMORY: fake::Attachment = fake::Attachment { frees_memory: true, payload: None };
-    /// Another descriptor.
-    pub const SOCKET: fake::Attachment = fake::Attachment { frees_memory: false, payload: None };
-
-    /// A message with this number.
-    pub fn message(number: u64) -> ToReader {
-        ToReader::EndOfStream { before: Sequence(number) }
-    }
-
-    /// The number of an encoded message.
-    pub fn number(bytes: &[u8]) -> u64 {
-        match ToReader::decode(bytes) {
-            Ok(ToReader::EndOfStream { before }) => before.0,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A message with this number, and a file of `payload` bytes.
-    pub fn with_file(number: u64, payload: u64) -> Packet<fake::Attachment> {
-        let attachment = fake::Attachment { frees_memory: false, payload: Some(file(payload)) };
-        Packet::with_file(&message(number), attachment, payload).unwrap()
-    }
 
     #[test]
     fn payload_file_counts_unless_the_exporter_keeps_it() {
