@@ -31,7 +31,7 @@ pub struct Record {
     pub published: RefCell<BTreeMap<Sequence, u64>>,
     /// Tags of frames that cannot be decoded without the one before them.
     pub deltas: RefCell<BTreeSet<u64>>,
-    /// What the owner was told, and when.
+    /// The notices to the owner, with their times.
     pub notices: RefCell<Vec<(Time, Notice)>>,
     /// The number of the event that some reader took last.
     pub last_event: Cell<u64>,
